@@ -1,0 +1,141 @@
+"""The `andrea` command: one subcommand per stage of the DAG, and a few for people.
+
+Each function imports what it needs, so that `andrea show` does not wait for the engine. A user's mistake ends
+here as a short message and exit code 1; a stopped training run ends with 75 and can be resumed.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from andrea import __version__
+from andrea.errors import AndreaError
+from andrea.experiment import SUFFIX, Experiment, load
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def find_experiment(name: str) -> Path:
+    """A path as it is; a bare name (`ANDREA-TINY`, `tiny`) as experiments/ANDREA-TINY-TRAIN.json."""
+    path = Path(name)
+    if path.suffix == ".json":
+        return path
+    stem = name.upper().replace("_", "-")
+    stem = stem if stem.startswith("ANDREA-") else f"ANDREA-{stem}"
+    return Path("experiments") / f"{stem}{SUFFIX}.json"
+
+
+def _experiment(args: argparse.Namespace) -> Experiment:
+    return load(find_experiment(args.experiment))
+
+
+def _show(args: argparse.Namespace) -> int:
+    from andrea.show import show
+
+    print(show(_experiment(args)))
+    return 0
+
+
+def _pull(args: argparse.Namespace) -> int:
+    from andrea.sources.pull import pull
+
+    pull(args.dataset, args.out, lock=args.lock, offline=args.offline, files=args.files)
+    return 0
+
+
+def _tokenizer(args: argparse.Namespace) -> int:
+    from andrea.tokenizer.stage import build
+
+    experiment = _experiment(args)
+    build(experiment, Path("data") / experiment.name / "megachat", args.out)
+    return 0
+
+
+def _tokens(args: argparse.Namespace) -> int:
+    from andrea.tokens import encode_corpus
+
+    experiment = _experiment(args)
+    data = Path("data") / experiment.name
+    encode_corpus(experiment, data / "megachat", data / "tokenizer" / "tokenizer.json", args.out, args.threads)
+    return 0
+
+
+def _train(args: argparse.Namespace) -> int:
+    from andrea.proxy import train
+
+    path = find_experiment(args.experiment)
+    return train(path, root=Path(), stop_after=args.stop_after, threads=args.threads, checkpoint=args.checkpoint)
+
+
+def _archive(args: argparse.Namespace) -> int:
+    from andrea.archive import archive
+
+    archive(_experiment(args), Path())
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from andrea.report import build
+
+    build(_experiment(args), Path())
+    return 0
+
+
+def _fresh(args: argparse.Namespace) -> int:
+    from andrea.fresh import fresh
+
+    fresh(_experiment(args).name, Path())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="andrea", description="Grow a small chat language model, exactly.")
+    parser.add_argument("--version", action="version", version=f"andrea {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, run: Command, text: str, *, experiment: bool = True) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        if experiment:
+            command.add_argument("experiment", help="a file in experiments/, or its name: tiny, ANDREA-12M")
+        return command
+
+    add("show", _show, "print the resolved experiment, its parameters, memory and an estimate of time")
+    command = add("pull", _pull, "fetch one dataset into shards", experiment=False)
+    command.add_argument("dataset", help="a dataset of andrea/sources/sources.yaml, or the name of your own")
+    command.add_argument("--out", type=Path, required=True, help="folder for the shards and their manifest")
+    command.add_argument("--lock", type=Path, default=Path("workflow/sources.lock.json"), help="the lock file")
+    command.add_argument("--offline", action="store_true", help="use only what is already on this disk")
+    command.add_argument("--files", type=Path, help="folder of your own .jsonl and .txt files")
+    command = add("tokenizer", _tokenizer, "learn the tokenizer from the megachat")
+    command.add_argument("--out", type=Path, required=True, help="folder for tokenizer.json and report.json")
+    command = add("tokens", _tokens, "encode the megachat into .btok token files")
+    command.add_argument("--out", type=Path, required=True, help="folder for the token files and their manifest")
+    command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="processes to encode with")
+    command = add("train", _train, "train, or go on from the last checkpoint")
+    command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="changes the speed, not the bits")
+    command.add_argument("--stop-after", type=int, metavar="STEP", help="stop with a checkpoint after this step")
+    command.add_argument("--checkpoint", type=Path, metavar="FILE", help="go on from this checkpoint, not the last")
+    add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
+    add("report", _report, "write results/<EXP>/report.html")
+    add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+    return parser
+
+
+def run_safely(work: Callable[[], int]) -> int:
+    """Run `work`; a user's mistake becomes a short message and exit code 1."""
+    try:
+        return work()
+    except AndreaError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    return run_safely(lambda: args.run(args))
