@@ -9,9 +9,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, Self
 
 from andrea.errors import ExperimentError
+from andrea.recipe import FirehoseSpec, PolishSpec, Rule, recipe_rules
 from andrea.schema import check_schema, parse_strict
 
 BYTES = 256
@@ -100,13 +102,6 @@ class TrainSpec:
 
 
 @dataclass(frozen=True)
-class FirehoseSpec:
-    policy: str
-    weights: Mapping[str, float]
-    window_steps: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class ValidationSpec:
     every: int
     blocks: int
@@ -119,6 +114,8 @@ class SamplesSpec:
     temperature: float
     top_k: int
     prompts: tuple[str, ...]
+    halt_below: float
+    halt_after: int
 
 
 @dataclass(frozen=True)
@@ -141,6 +138,7 @@ class Experiment:
     model: ModelSpec
     train: TrainSpec
     firehose: FirehoseSpec
+    polish: PolishSpec | None
     validation: ValidationSpec
     samples: SamplesSpec
     checkpoints: CheckpointSpec
@@ -201,6 +199,8 @@ def load(path: str | Path) -> Experiment:
 
 def _build(kind: Any, value: Any) -> Any:
     """JSON value -> the field's type. The schema has already checked every type and key."""
+    if isinstance(kind, UnionType) and dataclasses.is_dataclass(kind.__args__[0]):  # a section that may be null
+        return None if value is None else _build(kind.__args__[0], value)
     if dataclasses.is_dataclass(kind):
         return kind(**{f.name: _build(f.type, value[f.name]) for f in dataclasses.fields(kind)})  # type: ignore[operator]
     if kind is float:
@@ -230,7 +230,7 @@ def canonical(value: Any) -> str:
 def _check_rules(e: Experiment) -> None:
     """What the schema cannot say: rules between fields."""
     m, t, f = e.model, e.train, e.firehose
-    rules: list[tuple[bool, str, object]] = [
+    rules: list[Rule] = [
         (m.d_model % m.n_heads == 0, "model.d_model must be a multiple of model.n_heads", (m.d_model, m.n_heads)),
         (
             t.batch_size % t.microbatches == 0,
@@ -255,6 +255,7 @@ def _check_rules(e: Experiment) -> None:
         )
         for name, s in e.sources.items()
     ]
+    rules += recipe_rules(f, e.polish, set(e.sources))
     for holds, must, got in rules:
         if not holds:
             raise ExperimentError(f"{e.path}: {must}", got=got, fix="change one of the two in the experiment file")

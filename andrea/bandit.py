@@ -1,0 +1,137 @@
+"""The bandit: UCB1 over sources, dice, epoch penalty, coverage bonus, floors and caps. docs/FIREHOSE-BANDIT.md.
+
+State in, plan out: a plan follows from (seed, window number, state) alone, and the state is JSON that round-trips
+exactly. Unusual: the steps of a window are dealt, not drawn one by one. Each source's number of steps is its
+probability times the window's length, rounded up or down, so that a window carries no more luck than it must.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from andrea.banditstate import Arm, arm_from_json, arm_to_json, check_state
+from andrea.philox import generator
+from andrea.recipe import BanditSpec, FirehoseSpec
+from andrea.rewards import Gains
+from andrea.window import Window
+
+Floats = NDArray[np.float64]
+
+
+class Corpus(Protocol):
+    """What the bandit must know of the tokens; the same answers every time it is asked."""
+
+    def document_counts(self) -> Mapping[str, int]: ...
+
+    def epochs(self, source: str, pulls: int) -> float:
+        """Documents drawn by `pulls` pulls, repeats and parts included, / documents."""
+
+    def touched(self, source: str, pulls_before: int, pulls: int) -> NDArray[np.int64]:
+        """Numbers of all documents that the `pulls` pulls after `pulls_before` read from."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Why a window looks as it does: one value an arm, in the order of `Bandit.names`."""
+
+    eligible: NDArray[np.bool_]
+    bonus: Floats
+    penalty: Floats
+    index: Floats  # UCB1 times bonus times penalty; inf while the arm is cold
+    focus: NDArray[np.bool_]
+    weight: Floats  # after floors and caps; 0 where not eligible
+    probability: Floats  # weight / sum of weights
+
+
+class Bandit:
+    """The policy "bandit"."""
+
+    def __init__(self, spec: FirehoseSpec, seed: int, corpus: Corpus) -> None:
+        assert spec.bandit is not None
+        self.spec: BanditSpec = spec.bandit
+        self.seed, self.corpus = seed, corpus
+        counts = corpus.document_counts()
+        self.names = tuple(sorted(counts))  # the order of keys in the experiment file decides nothing
+        self.least, self.most = spec.window_steps
+        self.arms = {name: Arm.fresh(counts[name]) for name in self.names}
+        self._gains = Gains(self.spec.reward)
+        self._base = self._row(spec.weights)
+        self._floor, self._cap = self._row(self.spec.floors), self._row(self.spec.caps)
+        warm = set(self.spec.curriculum_warmup_sources)
+        self._warm = np.array([name in warm for name in self.names])
+
+    def plan(self, number: int, start: int) -> Window:
+        """Window `number`, beginning after step `start`; cut where the curriculum warm-up ends."""
+        dice = generator(self.seed, "window", number)
+        length = self.least + int(dice.random() * (self.most - self.least + 1))
+        if start < self.spec.curriculum_warmup_steps:
+            length = min(length, self.spec.curriculum_warmup_steps - start)
+        ranking = self.rank(number, start)
+        places = np.searchsorted(np.cumsum(ranking.probability), (np.arange(length) + dice.random()) / length, "right")
+        places = np.minimum(places, np.flatnonzero(ranking.probability)[-1])  # the sum may end just under 1
+        overdue = self._overdue(number, ranking.eligible)[:length]
+        dealt = np.concatenate([overdue, dice.permutation(places)[: length - len(overdue)]]).astype(np.int64)
+        return Window(number, start, tuple(self.names[arm] for arm in dice.permutation(dealt)))
+
+    def rank(self, number: int, start: int) -> Ranking:
+        """Everything that decides the shares of window `number`."""
+        spec, arms = self.spec, list(self.arms.values())
+        dice = generator(self.seed, "focus", number)
+        eligible = self._eligible(start)
+        pulls = np.array([arm.pulls for arm in arms])
+        cover = np.array([arm.coverage.share() for arm in arms])
+        epochs = np.array([self.corpus.epochs(name, arm.pulls) for name, arm in self.arms.items()])
+        bonus = 1 + spec.coverage_bonus * np.maximum(0, 1 - cover / spec.coverage_until)
+        penalty = 1 / (1 + epochs)
+        rewards = np.array([arm.signal.reward for arm in arms])
+        explore = spec.exploration * np.sqrt(math.log(max(1, int(pulls.sum()))) / np.maximum(pulls, 1))
+        index = np.where(pulls < spec.cold_start, np.inf, (rewards + explore) * bonus * penalty)
+        order = np.lexsort((dice.random(len(arms)), -index, ~eligible))  # eligible first, best first, ties by dice
+        low, high = spec.focus_sources
+        focus = np.zeros(len(arms), bool)
+        focus[order[: low + int(dice.random() * (high - low + 1))]] = True
+        focus &= eligible
+        tentative = self._base * np.where(focus, 1.0, spec.background) * bonus * penalty
+        weight = np.where(eligible, np.minimum(np.maximum(tentative, self._floor), self._cap), 0.0)
+        return Ranking(eligible, bonus, penalty, index, focus, weight, weight / weight.sum())
+
+    def credit(self, window: Window, losses: Sequence[float]) -> None:
+        """Learn from a finished window. A loss that is not finite counts as a pull and teaches nothing."""
+        assert len(losses) == len(window.sources), f"{len(losses)} losses for {len(window.sources)} steps"
+        before = {name: self.arms[name].pulls for name in dict.fromkeys(window.sources)}
+        for name, loss in zip(window.sources, losses, strict=True):
+            arm = self.arms[name]
+            arm.pulls += 1
+            arm.window = window.number
+            if math.isfinite(loss):
+                arm.signal.hear(float(loss), self.spec.reward, self._gains)
+        for name, pulls in before.items():
+            arm = self.arms[name]
+            if arm.coverage.seen < arm.coverage.documents:
+                arm.coverage.add(self.corpus.touched(name, pulls, arm.pulls - pulls))
+
+    def state(self) -> dict[str, Any]:
+        return {"policy": "bandit", "arms": {name: arm_to_json(arm) for name, arm in self.arms.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over `state`; CheckpointError unless it is the state of a bandit over these very arms."""
+        arms = check_state(state, self.names)
+        self.arms = {name: arm_from_json(arms[name], self.arms[name].coverage.documents, name) for name in self.names}
+
+    def _row(self, values: Mapping[str, float]) -> Floats:
+        return np.array([values[name] for name in self.names], np.float64)
+
+    def _eligible(self, start: int) -> NDArray[np.bool_]:
+        """Arms that may be drawn after step `start`: the warm-up's during the warm-up, all after; never a cap of 0."""
+        allowed = self._warm if start < self.spec.curriculum_warmup_steps else np.ones(len(self.names), bool)
+        return allowed & (self._cap > 0) & ((self._base > 0) | (self._floor > 0))
+
+    def _overdue(self, number: int, eligible: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Eligible arms that rested for more than `longest_rest` windows, the longest first."""
+        last = np.array([arm.window for arm in self.arms.values()])
+        late = np.flatnonzero(eligible & (number - last > self.spec.longest_rest))
+        return late[np.argsort(last[late], kind="stable")]
