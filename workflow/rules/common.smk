@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)  # the project
 sys.path.insert(0, str(ROOT))
 
-from andrea import hooks, paths
+from andrea import hooks, paths, stagecode
 from andrea.errors import AndreaError
 from andrea.experiment import SUFFIX, canonical, load
 from andrea.sourcehash import source_hash
@@ -67,7 +67,7 @@ def section(*parts):
     return lambda wildcards: sections(EXPERIMENTS[wildcards.exp], *parts)
 
 
-def sources(*patterns):
+def sources(patterns):
     """Hash of the code behind a shell command, which Snakemake does not see."""
     return explained(source_hash)(ROOT, patterns)
 
@@ -84,17 +84,6 @@ def pull_command(dataset, folder):
         return "python scripts/pull-hermes3.py"
     own = f" --files {shlex.quote(folder)}" if folder else ""
     return f"python -m andrea pull {dataset.name}{own}"
-
-
-def own_texts(folder):
-    """The user's own files, so that a new or edited one is seen. A missing folder is explained by the pull."""
-    return (
-        sorted(
-            str(p) for p in Path(folder).rglob("*") if p.suffix in (".jsonl", ".txt")
-        )
-        if folder
-        else []
-    )
 
 
 def wants_gpu(wildcards):
