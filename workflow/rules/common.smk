@@ -31,10 +31,7 @@ def explained(function):
     return call
 
 
-_loaded = [
-    explained(load)(path)
-    for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))
-]
+_loaded = [explained(load)(path) for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))]
 EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
 RAW = explained(paths.raw_datasets)(_loaded)
 
@@ -92,11 +89,7 @@ def wants_gpu(wildcards):
 
 def to_train():
     """Names of the experiments that this run trains."""
-    return [
-        job.wildcards.exp
-        for job in workflow.dag.needrun_jobs()
-        if job.rule.name == "train"
-    ]
+    return [job.wildcards.exp for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
 
 
 def start_run():

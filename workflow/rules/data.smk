@@ -40,8 +40,6 @@ for _exp in EXPERIMENTS.values():
             experiment=paths.experiment_file(_exp.name),
             folder=subpath(output[0], parent=True),
             config=sections(_exp, "sources", "megachat"),
-            code=sources(
-                "scripts/prep-megachat.py", "andrea/prepare.py", "andrea/megachat.py"
-            ),
+            code=sources(stagecode.MEGACHAT),
         shell:
             "python scripts/prep-megachat.py --experiment {params.experiment} --out {params.folder} 2>&1 | tee {log}"
