@@ -9,19 +9,18 @@ function colours() {
   const value = (name) => style.getPropertyValue(name).trim();
   return {
     paper_bgcolor: value("--ground"), plot_bgcolor: value("--ground"), "font.color": value("--ink"),
-    "xaxis.gridcolor": value("--line"), "yaxis.gridcolor": value("--line"), "yaxis2.gridcolor": value("--line"),
+    "xaxis.gridcolor": value("--line"), "yaxis.gridcolor": value("--line"),
   };
 }
 
 for (const chart of charts) {
   const layout = {
-    margin: { l: 55, r: 55, t: 10, b: 40 },
-    legend: { orientation: "h", y: -0.2 },
+    margin: { l: 55, r: 15, t: 30, b: chart.traces.length > 1 ? 90 : 45 },
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" },
     hovermode: "x unified",
     xaxis: { title: { text: "step" } },
     yaxis: { title: { text: chart.unit }, type: chart.log ? "log" : "linear" },
   };
-  if (chart.unit2) layout.yaxis2 = { title: { text: chart.unit2 }, overlaying: "y", side: "right", showgrid: false };
   const place = document.getElementById("chart-" + chart.id);
   Plotly.newPlot(place, chart.traces, layout, { responsive: true, displaylogo: false });
   Plotly.relayout(place, colours());

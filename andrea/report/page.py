@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from andrea.engine.layout import count
 from andrea.experiment import Experiment
@@ -37,10 +36,10 @@ def render(experiment: Experiment, root: Path) -> str:
         evaluation=facts.evaluation_rows(experiment, root),
         tables=tables,
         resolved=to_json(experiment.to_json()).decode(),
-        style=Markup(texts["style.css"]),
-        script=Markup(texts["charts.js"]),
-        plotly=Markup(_plotly()),
-        charts_json=Markup(_script_json(charts)),
+        style=texts["style.css"],
+        script=texts["charts.js"],
+        plotly=_plotly(),
+        charts_json=_script_json(charts),
     )
 
 
