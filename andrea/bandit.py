@@ -30,8 +30,8 @@ class Corpus(Protocol):
     def epochs(self, source: str, pulls: int) -> float:
         """Documents drawn by `pulls` pulls, repeats and parts included, / documents."""
 
-    def touched(self, source: str, pulls_before: int, pulls: int) -> NDArray[np.int64]:
-        """Numbers of all documents that the `pulls` pulls after `pulls_before` read from."""
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> Mapping[str, NDArray[np.int64]]:
+        """source -> numbers of the documents that the steps on `sources` read from; `pulls` came before them."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class Bandit:
             arm.window = window.number
             if math.isfinite(loss):
                 arm.signal.hear(float(loss), self.spec.reward, self._gains)
-        for name, pulls in before.items():
-            arm = self.arms[name]
-            if arm.coverage.seen < arm.coverage.documents:
-                arm.coverage.add(self.corpus.touched(name, pulls, arm.pulls - pulls))
+        unseen = [name for name in window.sources if self.arms[name].coverage.share() < 1]
+        if unseen:
+            for name, documents in self.corpus.touched(unseen, before).items():
+                self.arms[name].coverage.add(documents)
 
     def state(self) -> dict[str, Any]:
         return {"policy": "bandit", "arms": {name: arm_to_json(arm) for name, arm in self.arms.items()}}

@@ -68,6 +68,22 @@ class Batches:
         low, high = np.searchsorted(self.tokens[source].offsets, [first, last], side="right") - 1
         return range(int(low), int(high) + 1)
 
+    def document_counts(self) -> dict[str, int]:
+        """Documents of each source."""
+        return {name: len(tokens.offsets) - 1 for name, tokens in self.tokens.items()}
+
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+        """source -> numbers of the documents that the steps on `sources` read from; `pulls` came before them."""
+        blocks, arms = self._blocks(sources, self._pulls_before(sources, pulls)), np.array(sources)
+        return {source: self._spanned(source, blocks[arms == source].ravel()) for source in dict.fromkeys(sources)}
+
+    def _spanned(self, source: str, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the documents that the (k,) blocks touch, with repeats."""
+        ends = np.stack([blocks * self.context, (blocks + 1) * self.context])
+        low, high = np.searchsorted(self.tokens[source].offsets, ends, side="right") - 1
+        counts = high - low + 1
+        return np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
     def epochs(self, source: str, pulls: int) -> float:
         """How often `pulls` draws have gone through the source."""
         return pulls * self.batch_size / self.counts[source]

@@ -83,6 +83,14 @@ def _report(args: argparse.Namespace) -> int:
     return 0
 
 
+def _firehose(args: argparse.Namespace) -> int:
+    from andrea.audit import arms_table, open_audit, step_view
+
+    audited = open_audit(args.target, find_experiment(args.target), Path())
+    print(arms_table(audited) if args.step is None else step_view(audited, args.step, args.characters))
+    return 0
+
+
 def _fresh(args: argparse.Namespace) -> int:
     from andrea.fresh import fresh
 
@@ -118,6 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="changes the speed, not the bits")
     command.add_argument("--stop-after", type=int, metavar="STEP", help="stop with a checkpoint after this step")
     command.add_argument("--checkpoint", type=Path, metavar="FILE", help="go on from this checkpoint, not the last")
+    command = add("firehose", _firehose, "print the bandit's arms, or what one step has read", experiment=False)
+    command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
+    command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
+    command.add_argument("--characters", type=int, default=400, help="of each row that are shown with --step")
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")

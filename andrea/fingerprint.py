@@ -1,7 +1,7 @@
 """What makes two runs the same run: the experiment's model, train and firehose sections and the data.
 
-`train.steps` is left out, because raising it goes on with the same run, and so is `firehose.polish`, which acts only
-from its pivot on. Everything else about an experiment may change under a run without changing its steps.
+`train.steps` is left out, because raising it goes on with the same run, and so is the polish section, which acts only
+from its pivot on (training/pivot.py). Everything else about an experiment may change under a run without changing its steps.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from andrea.experiment import Experiment, canonical
 from andrea.files import sha256_bytes
 
-_LEFT_OUT = {"train": ("steps",), "firehose": ("polish",)}
+_LEFT_OUT = {"train": ("steps",)}
 
 
 @dataclass(frozen=True)

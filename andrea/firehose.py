@@ -2,40 +2,21 @@
 
 A window is the run of steps between two reshuffles. A policy sees the losses of a whole window at once and plans the
 next one; it never learns how long the run will be, so that raising `train.steps` leaves every window as it was.
-The fixed policy draws by constant weights; another policy takes its place behind the same four methods.
+The fixed policy draws by constant weights; andrea/bandit.py learns them. docs/FIREHOSE-BANDIT.md is the specification.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from andrea.bandit import Bandit, Corpus
 from andrea.errors import CheckpointError
-from andrea.experiment import Experiment, FirehoseSpec
+from andrea.experiment import Experiment
 from andrea.philox import generator
-
-
-@dataclass(frozen=True)
-class Window:
-    """Plan of steps `start + 1` to `start + len(sources)`; numbers count from 0. One source a step."""
-
-    number: int
-    start: int
-    sources: tuple[str, ...]
-
-
-class Firehose(Protocol):
-    """A policy. `state` and `restore` carry everything that `plan` depends on, as plain JSON values."""
-
-    def plan(self, number: int, start: int) -> Window: ...
-
-    def credit(self, window: Window, losses: Sequence[float]) -> None:
-        """Learn from a finished window; `losses` in nats per token, one a step."""
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+from andrea.recipe import FirehoseSpec, PolishSpec
+from andrea.window import Firehose, Window
 
 
 class FixedFirehose:
@@ -70,6 +51,20 @@ class FixedFirehose:
             )
 
 
-def open_firehose(experiment: Experiment) -> Firehose:
-    """The experiment's policy, before its first window."""
-    return FixedFirehose(experiment.firehose, experiment.train.seed, list(experiment.sources))
+def open_firehose(experiment: Experiment, corpus: Corpus, *, polished: bool) -> Firehose:
+    """The experiment's policy before its first window; `polished` says on which side of the pivot."""
+    spec, polish = experiment.firehose, experiment.polish
+    if polished:
+        assert polish is not None
+        spec = polished_spec(spec, polish)
+    if spec.policy == "bandit":
+        return Bandit(spec, experiment.train.seed, corpus)
+    return FixedFirehose(spec, experiment.train.seed, list(experiment.sources))
+
+
+def polished_spec(spec: FirehoseSpec, polish: PolishSpec) -> FirehoseSpec:
+    """`spec` after the pivot: new limits for the bandit; under the fixed policy they bound the weights themselves."""
+    bounded = {name: min(max(w, polish.floors[name]), polish.caps[name]) for name, w in spec.weights.items()}
+    if spec.bandit is None or spec.policy == "fixed":
+        return dataclasses.replace(spec, weights=bounded)
+    return dataclasses.replace(spec, bandit=dataclasses.replace(spec.bandit, floors=polish.floors, caps=polish.caps))

@@ -23,8 +23,10 @@ from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
 from andrea.training.finish import archive_run, evaluate_final, publish
+from andrea.training.gate import EXIT_HALTED, Gate, Halt, known_words
 from andrea.training.log import Log
 from andrea.training.loop import Trainer
+from andrea.training.pivot import rejoin_samples, set_aside
 from andrea.training.record import VERSIONS, changes, made_with, note_versions, read_versions
 from andrea.training.resume import Start, check_target, chosen, newest, open_files, open_position
 from andrea.training.runfolder import claim
@@ -61,7 +63,8 @@ def train(
 ) -> int:
     """Train an experiment to its `train.steps`, or go on with it. Returns 0 when the model is published.
 
-    Returns 75 when a signal or `stop_after` (a step) ended it early, with a checkpoint. `checkpoint` names the one to
+    Returns 75 when a signal or `stop_after` (a step) ended it early, with a checkpoint, and 76 when the coherence gate
+    halted it, with one too. `checkpoint` names the one to
     go on from instead of the newest. Data, runs and results lie under `root`. Raises an AndreaError for what the user
     can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
     """
@@ -80,6 +83,9 @@ def train(
                 return EXIT_STOPPED
             with signals.interruptible():
                 _finish(run, trainer, root / "results" / run.experiment.name, log)
+        except Halt as halt:
+            log.say(f"halted: {halt}")
+            return EXIT_HALTED
         except Stop:
             log.say("stopped; the same command goes on")
             return EXIT_STOPPED
@@ -96,12 +102,16 @@ def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack:
     checkpoints = folder / "checkpoints"
     for stray in clean(folder, mark.digest) + clean(checkpoints, mark.digest):
         log.say(f"passed over {stray}: it has no manifest")
+    rejoin_samples(folder, name)
     history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
     stack.callback(history.file.close)
     stack.callback(samples.close)
     files = {"history": history.file, "samples": samples}
     if checkpoint is None:
         start = newest(checkpoints, experiment, mark.digest, files, log.say)
+        aside = set_aside(experiment, folder, start.checkpoint.step)
+        if aside:
+            log.say(f"the polish section has changed: what lies past step {start.checkpoint.step:,} is kept in {aside}")
     else:
         start = chosen(checkpoint, experiment, mark.digest, files)
     check_target(start, experiment, steps_in(checkpoints))
@@ -118,15 +128,19 @@ def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) 
         for source, tokens in data.heldout.items()
     }
     sampler = Sampler(e, data.tokenizer)
-    firehose = open_firehose(e)
+    polished = run.start.state is not None and run.start.state["polish"] is not None
+    firehose = open_firehose(e, batches, polished=polished)
+    gate = Gate(e.samples, known_words(data.train, data.tokenizer))
     position = open_position(run.start, firehose, e)
     engine = open_engine(e, threads)
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, engine, log)
-    sampled = open_files(run.start, run.history, run.samples, run.files.state)
+    samples = open_files(run.start, run.history, run.samples, run.files.state)
+    gate.recall(samples)
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     is_newest = run.start.path is not None and run.start.path.parent.resolve() == run.files.checkpoints.resolve()
-    writer = Writer(run.files, e.checkpoints, stamp, begin.step if is_newest else None)
+    pinned = frozenset({e.polish.at_step} if e.polish else ())
+    writer = Writer(run.files, e.checkpoints, stamp, begin.step if is_newest else None, pinned)
     stack.callback(writer.close)
     return Trainer(
         experiment=e,
@@ -136,9 +150,10 @@ def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) 
         position=position,
         heldout=heldout,
         sampler=sampler,
+        gate=gate,
         history=run.history,
         samples=run.samples,
-        sampled=sampled,
+        sampled=samples[-1]["step"] if samples else 0,
         writer=writer,
         signals=signals,
         log=log,

@@ -46,9 +46,9 @@ class RecordFile:
         """Whole records on disk up to and including `step`; before `cut`."""
         return sum(line.record["step"] <= step for line in self._lines)
 
-    def cut(self, step: int) -> list[Record]:
-        """Drop the records past `step` and anything torn; open for appending; returns what stays."""
-        kept = [line for line in self._lines if line.record["step"] <= step]
+    def cut(self, step: int, after: int = -1) -> list[Record]:
+        """Keep the whole records past `after` up to `step`; open for appending; returns what stays."""
+        kept = [line for line in self._lines if after < line.record["step"] <= step]
         data = _OPEN + b",\n".join(line.text for line in kept) + (_CLOSE if kept else _CLOSE[1:])
         if not self.path.exists() or self.path.read_bytes() != data:
             write_atomic(self.path, data)
@@ -94,6 +94,12 @@ class RecordFile:
             for copy in sorted(self._copies, key=lambda copy: copy.path):
                 os.fsync(copy.file)
             sync_folder(self.path.parent)
+
+    def restart(self) -> None:
+        """Begin anew without records; what there was is forgotten."""
+        self.close()
+        self._pending = []
+        self.cut(0)
 
     def close(self) -> None:
         """Let go of the file; what was not flushed is lost."""

@@ -25,10 +25,12 @@ def kept(steps: list[int], spec: CheckpointSpec, losses: Mapping[int, float]) ->
     return keep
 
 
-def prune(folder: Path, spec: CheckpointSpec, losses: Mapping[int, float], step: int) -> None:
-    """Remove what `kept` does not name. Checkpoints past `step` are left by an earlier attempt and stay for now."""
+def prune(
+    folder: Path, spec: CheckpointSpec, losses: Mapping[int, float], step: int, pinned: frozenset[int] = frozenset()
+) -> None:
+    """Remove what neither `kept` nor `pinned` names. Checkpoints past `step` are left by an earlier attempt and stay for now."""
     steps = [old for old in steps_in(folder) if old <= step]
-    for old in set(steps) - kept(steps, spec, losses):
+    for old in set(steps) - kept(steps, spec, losses) - pinned:
         remove(folder, old)
 
 

@@ -1,11 +1,13 @@
 """The learning rate: linear warm-up times a cosine that ends at the horizon."""
 
+import dataclasses
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from andrea.experiment import TrainSpec
+from andrea.recipe import PolishSpec
 
 
 def lr(t: int, train: TrainSpec) -> float:
@@ -20,6 +22,14 @@ def lr(t: int, train: TrainSpec) -> float:
     return train.lr * cosine * warmup
 
 
-def lrs(start: int, steps: int, train: TrainSpec) -> NDArray[np.float64]:
-    """The rates of updates start ... start + steps - 1."""
+def lrs(start: int, steps: int, train: TrainSpec, polish: PolishSpec | None = None) -> NDArray[np.float64]:
+    """The rates of updates start ... start + steps - 1, all on one side of the polish pivot.
+
+    From the pivot on the cosine is the polish section's own, counted from there, without warm-up.
+    """
+    if polish is not None and start >= polish.at_step:
+        start -= polish.at_step
+        train = dataclasses.replace(
+            train, lr=polish.lr, min_lr_ratio=polish.min_lr_ratio, horizon=polish.horizon, warmup_steps=0
+        )
     return np.array([lr(t, train) for t in range(start, start + steps)], np.float64)

@@ -1,7 +1,7 @@
 """A window: the run of steps between two reshuffles, planned from all losses before it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 
@@ -12,6 +12,10 @@ class Window:
     number: int
     start: int
     sources: tuple[str, ...]
+
+    def until(self, step: int) -> "Window":
+        """The same window, ended after `step`."""
+        return replace(self, sources=self.sources[: step - self.start])
 
 
 class Firehose(Protocol):

@@ -30,8 +30,11 @@ class Packed:
     def epochs(self, source: str, pulls: int) -> float:
         return pulls * ROWS / self.counts[source]
 
-    def touched(self, source: str, pulls_before: int, pulls: int) -> NDArray[np.int64]:
-        return np.arange(pulls_before * ROWS, (pulls_before + pulls) * ROWS) % self.counts[source]
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> Mapping[str, NDArray[np.int64]]:
+        return {name: self._rows(name, pulls[name], sources.count(name)) for name in sources}
+
+    def _rows(self, source: str, before: int, pulls: int) -> NDArray[np.int64]:
+        return np.arange(before * ROWS, (before + pulls) * ROWS) % self.counts[source]
 
 
 def recipe(counts: Mapping[str, int], **changes: Any) -> FirehoseSpec:

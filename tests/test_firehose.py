@@ -5,13 +5,14 @@ from collections import Counter
 import pytest
 
 from andrea.errors import CheckpointError
-from andrea.experiment import FirehoseSpec
-from andrea.firehose import FixedFirehose, Window
+from andrea.firehose import FixedFirehose
+from andrea.recipe import FirehoseSpec
+from andrea.window import Window
 
 
 def firehose(seed: int = 1, weights: dict[str, float] | None = None) -> FixedFirehose:
     weights = weights or {"a": 0.7, "b": 0.3, "never": 0.0}
-    return FixedFirehose(FirehoseSpec("fixed", weights, (7, 42)), seed, list(weights))
+    return FixedFirehose(FirehoseSpec("fixed", weights, (7, 42), None), seed, list(weights))
 
 
 def test_lengths_fill_the_range_and_nothing_else() -> None:

@@ -30,7 +30,10 @@ CHANGES: dict[str, Any] = {
     "train.warmup_steps": 5,
     "firehose.weights": {"alpha": 0.7, "beta": 0.3},
     "validation": {"every": 10, "blocks": 4},
-    "samples": {"every": 20, "tokens": 12, "temperature": 0.8, "top_k": 5, "prompts": ["what the", ""]},
+    "samples.every": 20,
+    "samples.tokens": 12,
+    "samples.top_k": 5,
+    "samples.prompts": ["what the", ""],
     "checkpoints": {"every": 10, "keep_last": 2, "keep_best": True, "keep_every": 0},
 }
 

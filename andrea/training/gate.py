@@ -18,7 +18,7 @@ from andrea.runfiles import Record
 from andrea.tokenizer import Tokenizer
 
 EXIT_HALTED = 76  # the model babbles: the same command would be of no use
-_STRETCHES, _LENGTH = 64, 8192  # tokens of each source that the list of known words is made from
+_STRETCHES, _LENGTH = 256, 8192  # of tokens, shared by the sources, that the list of known words is made from
 
 
 class Halt(RunError):
@@ -44,18 +44,19 @@ class Gate:
         self.scores[scored[0]["step"]] = fmean(record["coherence"] for record in scored)
         return scored
 
-    def check(self) -> None:
-        """Raise Halt when the last rounds are all under the bar."""
-        spec, scores = self.spec, self.scores
-        if babbling(list(scores.values()), spec.halt_below, spec.halt_after):
-            last = list(scores.items())[-spec.halt_after :]
-            raise Halt(
-                f"samples must not score under {spec.halt_below:g} of 100 {spec.halt_after} times in a row: "
-                "the model babbles",
-                got=", ".join(f"{score:.0f} at step {step:,}" for step, score in last),
-                fix="train anew with a lower train.lr or another recipe, or set samples.halt_after to 0 to go on; "
-                "the last checkpoint is kept",
-            )
+    def babbling(self) -> bool:
+        """Whether the last rounds are all under the bar."""
+        return babbling(list(self.scores.values()), self.spec.halt_below, self.spec.halt_after)
+
+    def halt(self) -> Halt:
+        """The error that says so."""
+        spec, last = self.spec, list(self.scores.items())[-self.spec.halt_after :]
+        return Halt(
+            f"samples must not score under {spec.halt_below:g} of 100 {spec.halt_after} times in a row",
+            got=", ".join(f"{score:.0f} at step {step:,}" for step, score in last) + ": the model babbles",
+            fix="train anew with a lower train.lr or another recipe, or set samples.halt_after to 0 to go on; "
+            "the last checkpoint is kept",
+        )
 
 
 def known_words(tokens: Mapping[str, Btok], tokenizer: Tokenizer) -> frozenset[str]:
@@ -63,6 +64,7 @@ def known_words(tokens: Mapping[str, Btok], tokenizer: Tokenizer) -> frozenset[s
     texts = []
     for source in sorted(tokens):
         ids = tokens[source].tokens
-        starts = np.unique(np.linspace(0, max(0, len(ids) - _LENGTH), _STRETCHES).astype(int))
+        stretches = min(_STRETCHES // len(tokens) + 1, -(-len(ids) // _LENGTH))
+        starts = np.linspace(0, max(0, len(ids) - _LENGTH), stretches).astype(int)
         texts += [tokenizer.decode(ids[start : start + _LENGTH].tolist()) for start in starts]
     return word_list(texts)

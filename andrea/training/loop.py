@@ -18,16 +18,19 @@ from andrea.checkpoint import Checkpoint
 from andrea.engine import Engine
 from andrea.evaluate import HeldOut, Rates, evaluate
 from andrea.experiment import Experiment
-from andrea.firehose import Firehose
+from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
 from andrea.runfiles import History, step_record
 from andrea.sampling import Sampler
 from andrea.schedule import lrs
+from andrea.training.gate import Gate
 from andrea.training.log import Log
 from andrea.training.nonfinite import nonfinite_error
+from andrea.training.pivot import archive_pivot
 from andrea.training.position import Position
 from andrea.training.signals import Signals, Stop
 from andrea.training.writer import Writer
+from andrea.window import Firehose
 
 CHUNK_SECONDS = 0.7
 
@@ -43,6 +46,7 @@ class Trainer:
     position: Position
     heldout: Mapping[str, HeldOut]
     sampler: Sampler
+    gate: Gate
     history: History
     samples: RecordFile
     sampled: int
@@ -53,10 +57,15 @@ class Trainer:
     _seconds_per_step: float = field(default=CHUNK_SECONDS, init=False)
 
     def run(self, target: int) -> bool:
-        """Train until step `target` is finished and saved; False when a signal stopped it, also with a checkpoint."""
+        """Train until step `target` is finished and saved; False when a signal stopped it, also with a checkpoint.
+
+        Raises Halt, with a checkpoint too, when the coherence gate has seen enough.
+        """
         self.log.begin_progress(self.experiment.name, self.experiment.train.steps, self.position.step)
         self._settle(target)
         while self.position.step < target and self.signals.stop is None:
+            if self._at_pivot():
+                self._pivot()
             self._advance(target)
             self._settle(target)
         if self.signals.stop is not None:
@@ -69,7 +78,7 @@ class Trainer:
         step, ahead = self.position.step, self.position.ahead
         sources = ahead[: min(len(ahead), self._room(target), max(1, int(CHUNK_SECONDS / self._seconds_per_step)))]
         ids = self.batches.draw_steps(sources, self.position.pulls)
-        rates = lrs(step, len(sources), self.experiment.train)
+        rates = lrs(step, len(sources), self.experiment.train, self.experiment.polish)
         began = time.perf_counter()
         losses, norms = (values.tolist() for values in self.engine.run(ids, rates))
         seconds = (time.perf_counter() - began) / len(sources)
@@ -95,7 +104,8 @@ class Trainer:
     def _room(self, target: int) -> int:
         """Steps until something is due."""
         step, e = self.position.step, self.experiment
-        return min(target - step, *(every - step % every for every in _intervals(e)))
+        pivot = [e.polish.at_step] if e.polish and step < e.polish.at_step else []
+        return min(*(until - step for until in [target, *pivot]), *(every - step % every for every in _intervals(e)))
 
     def _settle(self, target: int) -> None:
         """Do what is due at the step that has just been finished, or at which the run goes on."""
@@ -103,13 +113,38 @@ class Trainer:
         if step and step % self.experiment.validation.every == 0 and step not in self.history.losses:
             self._validate()
         sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
-        saving = self.signals.take_checkpoint() or step % self.experiment.checkpoints.every == 0 or step == target
+        due = step % self.experiment.checkpoints.every == 0 or step == target or self._at_pivot()
+        saving = self.signals.take_checkpoint() or due
         # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
         state = self.snapshot() if sampling else None
         if sampling:
             self._sample()
-        if saving or self.signals.stop is not None:
+        babbling = self.gate.babbling()
+        if saving or babbling or self.signals.stop is not None:
             self._save(state)
+        if babbling:
+            self.writer.wait()
+            raise self.gate.halt()
+
+    def _at_pivot(self) -> bool:
+        polish = self.experiment.polish
+        return polish is not None and self.position.polish is None and self.position.step == polish.at_step
+
+    def _pivot(self) -> None:
+        """Put samples and state of the steps so far in an archive, and go on under the polish section."""
+        e, step, after = (
+            self.experiment,
+            self.position.step,
+            open_firehose(self.experiment, self.batches, polished=True),
+        )
+        self.samples.flush()
+        self.writer.wait()
+        archive_pivot(e, self.writer.files.state.parent, step)
+        self.samples.restart()
+        self.gate.recall([])
+        self.position.pivot(e.section("polish"), self.firehose, after)
+        self.firehose = after
+        self.log.say(f"step {step:,}: polish pivot; samples and state so far are in archive/{step}")
 
     def _validate(self) -> None:
         train = self.experiment.train
@@ -126,7 +161,7 @@ class Trainer:
                 records = self.sampler.sample(self.engine, self.position.step)
         except Stop:
             return
-        self.samples.append(records)
+        self.samples.append(self.gate.score(records))
         self.sampled = self.position.step
 
     def _save(self, checkpoint: Checkpoint | None = None) -> None:

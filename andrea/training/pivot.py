@@ -14,7 +14,7 @@ from andrea.checkpoint import bin_path, manifest_path, state_path, steps_in
 from andrea.errors import DataError
 from andrea.experiment import Experiment
 from andrea.files import read_json, storing, sync_folder, write_atomic, write_json
-from andrea.runfiles import read_records, to_array
+from andrea.recordfile import read_records, to_array
 
 SECTION = "polish.json"  # marks the archive of a pivot, and says what began there
 ASIDE = "superseded"

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from andrea.errors import CheckpointError
-from andrea.firehose import Firehose, Window
+from andrea.window import Firehose, Window
 
 
 @dataclass
 class Position:
-    """`step` finished updates, `pulls` of each source, and the window that the next step lies in."""
+    """`step` finished updates, `pulls` of each source, and the window that the next step lies in.
+
+    `polish` is the section of the experiment that the steps since the pivot were trained under; None before it.
+    """
 
     step: int
     window: Window
     losses: list[float]
     pulls: dict[str, int]
+    polish: dict[str, Any] | None = None
 
     @classmethod
     def first(cls, firehose: Firehose, sources: Sequence[str]) -> Self:
@@ -41,6 +45,18 @@ class Position:
             firehose.credit(self.window, self.losses)
             self.window, self.losses = firehose.plan(self.window.number + 1, self.step), []
 
+    def pivot(self, polish: dict[str, Any], before: Firehose, after: Firehose) -> None:
+        """Go on under `polish` and the policy `after`, which takes over what `before` has learned.
+
+        The window under way ends here and is credited; one that has not begun is planned anew.
+        """
+        number = self.window.number
+        if self.losses:
+            before.credit(self.window.until(self.step), self.losses)
+            number += 1
+        after.restore(before.state())
+        self.window, self.losses, self.polish = after.plan(number, self.step), [], polish
+
     def to_json(self, firehose: Firehose, fingerprint: str) -> dict[str, Any]:
         window = {"number": self.window.number, "start": self.window.start, "sources": list(self.window.sources)}
         return {
@@ -48,6 +64,7 @@ class Position:
             "step": self.step,
             "window": window | {"place": len(self.losses), "losses": list(self.losses)},
             "pulls": dict(sorted(self.pulls.items())),
+            "polish": self.polish,
             "firehose": firehose.state(),
         }
 
@@ -57,7 +74,8 @@ class Position:
         try:
             plan = state["window"]
             window = Window(plan["number"], plan["start"], tuple(plan["sources"]))
-            position = cls(state["step"], window, [float(x) for x in plan["losses"]], dict(state["pulls"]))
+            losses = [float(x) for x in plan["losses"]]
+            position = cls(state["step"], window, losses, dict(state["pulls"]), state["polish"])
             firehose_state = dict(state["firehose"])
             fits = (
                 sorted(position.pulls) == sorted(sources)

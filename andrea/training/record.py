@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _CODE = [
     "andrea/engine/**/*.py",
     "andrea/training/*.py",
-    *(f"andrea/{name}.py" for name in ("batches", "btok", "firehose", "philox", "proxy", "sampling", "schedule")),
+    *(
+        f"andrea/{name}.py"
+        for name in ("batches", "btok", "bandit", "coverage", "firehose", "philox", "proxy", "sampling", "schedule")
+    ),
     "andrea/shuffle.py",
 ]
 

@@ -16,10 +16,11 @@ from andrea.engine.layout import count, initial_weights
 from andrea.errors import CheckpointError, RunError
 from andrea.experiment import Experiment
 from andrea.files import write_json
-from andrea.firehose import Firehose
 from andrea.recordfile import RecordFile
-from andrea.runfiles import History
+from andrea.runfiles import History, Record
+from andrea.training.pivot import misfit
 from andrea.training.position import Position
+from andrea.window import Firehose
 
 Say = Callable[[str], None]
 
@@ -83,6 +84,13 @@ def _start_from(path: Path, experiment: Experiment, fingerprint: str, files: Map
     checkpoint, state, manifest = load(path, count(experiment.shape))
     if state.get("step") != checkpoint.step or state.get("fingerprint") != fingerprint:
         raise CheckpointError(f"{path} and its state must be of one step", got=state.get("step"), fix="use another one")
+    wrong = misfit(checkpoint.step, state.get("polish"), experiment)
+    if wrong:
+        raise CheckpointError(
+            f"{path} must lie before the polish pivot, or be trained under this polish section",
+            got=wrong,
+            fix="use an earlier checkpoint, or set the polish section back to what it was",
+        )
     return Start(checkpoint, state, manifest, path)
 
 
@@ -107,11 +115,14 @@ def open_position(start: Start, firehose: Firehose, experiment: Experiment) -> P
     return Position.from_json(start.state, firehose, sources, state_path(start.path))
 
 
-def open_files(start: Start, history: History, samples: RecordFile, state: Path) -> int:
-    """Cut the run files back to the start, so that no step appears twice; returns the last step that has samples."""
+def open_files(start: Start, history: History, samples: RecordFile, state: Path) -> list[Record]:
+    """Cut the run files back to the start, so that no step appears twice; returns the samples that stay.
+
+    Those from before a polish pivot do not: they are in its archive.
+    """
     history.cut(start.checkpoint.step)
-    kept = samples.cut(start.checkpoint.step)
+    polish = start.state and start.state["polish"]
+    kept = samples.cut(start.checkpoint.step, after=polish["at_step"] if polish else -1)
     if start.state is not None:
         write_json(state, start.state)  # a kill may have come between a checkpoint and this copy of its state
-    last: int = kept[-1]["step"] if kept else 0
-    return last
+    return kept

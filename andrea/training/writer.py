@@ -27,10 +27,15 @@ class RunFiles:
 
 
 class Writer:
-    """`saved` is the step of the last checkpoint that is, or is about to be, on disk; None when there is none."""
+    """`saved` is the step of the last checkpoint that is, or is about to be, on disk; None when there is none.
 
-    def __init__(self, files: RunFiles, spec: CheckpointSpec, stamp: Mapping[str, Any], saved: int | None) -> None:
-        self.files, self.spec, self.stamp, self.saved = files, spec, stamp, saved
+    The checkpoints of the steps in `pinned` are never removed.
+    """
+
+    def __init__(
+        self, files: RunFiles, spec: CheckpointSpec, stamp: Mapping[str, Any], saved: int | None, pinned: frozenset[int]
+    ) -> None:
+        self.files, self.spec, self.stamp, self.saved, self.pinned = files, spec, stamp, saved, pinned
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._job: Future[None] | None = None
 
@@ -65,4 +70,4 @@ class Writer:
             file.sync()
         write(self.files.checkpoints, checkpoint, state, records=counts, **self.stamp)
         write_json(self.files.state, state)
-        prune(self.files.checkpoints, self.spec, losses, checkpoint.step)
+        prune(self.files.checkpoints, self.spec, losses, checkpoint.step, self.pinned)
