@@ -1,4 +1,4 @@
-"""The polish pivot and the coherence gate in a run, with bandit and curriculum warm-up: exact wherever it stops.
+"""The polish pivot in a run, with bandit and curriculum warm-up: exact wherever it stops.
 
 The engine is a fake: its losses follow from weights and tokens, so a plan that differs anywhere changes the model.
 """
@@ -10,75 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bandit_run import BANDIT, BASE, PIVOT, POLISH, STOPPED, Project
 from fake_engine import FakeEngine
-from tiny_run import NAME, make_project, promised, run_folder, set_experiment
+from tiny_run import NAME, promised, set_experiment
 
 from andrea import proxy
 from andrea.checkpoint import bin_path, steps_in
 from andrea.errors import CheckpointError, RunError
 from andrea.recordfile import read_records
 from andrea.training import loop
-
-STOPPED, HALTED = 75, 76
-PIVOT = 31  # in the middle of things: neither a checkpoint nor a sample is due there
-BANDIT: dict[str, Any] = {
-    "reward": {
-        "kind": "learning",
-        "alpha": 0.1,
-        "slow_alpha": 0.05,
-        "threshold": 0.1,
-        "scale": 1.0,
-        "burn_in": 2,
-        "forget": 0.1,
-    },
-    "exploration": 0.5,
-    "cold_start": 3,
-    "focus_sources": [1, 1],
-    "background": 0.2,
-    "longest_rest": 4,
-    "coverage_bonus": 0.3,
-    "coverage_until": 0.5,
-    "floors": {"alpha": 0.1, "beta": 0.1},
-    "caps": {"alpha": 1.3, "beta": 1.3},
-    "curriculum_warmup_steps": 13,
-    "curriculum_warmup_sources": ["alpha"],
-}
-POLISH: dict[str, Any] = {
-    "at_step": PIVOT,
-    "floors": {"alpha": 0.0, "beta": 0.9},
-    "caps": {"alpha": 0.1, "beta": 2.0},
-    "lr": 0.002,
-    "min_lr_ratio": 0.5,
-    "horizon": 20,
-}
-BASE: dict[str, Any] = {
-    "firehose__policy": "bandit",
-    "firehose__bandit": BANDIT,
-    "checkpoints__keep_every": 10,
-}
-
-
-class Project:
-    """A mini project with the bandit; `polish` is None or the section."""
-
-    def __init__(self, root: Path, **changes: Any) -> None:
-        self.root, self.path = root, make_project(root, **BASE | changes)
-
-    def edit(self, **changes: Any) -> None:
-        set_experiment(self.root, **BASE | changes)
-
-    def train(self, **options: Any) -> int:
-        return proxy.train(self.path, root=self.root, **options)
-
-    @property
-    def run(self) -> Path:
-        return run_folder(self.root)
-
-    def steps(self) -> list[dict[str, Any]]:
-        return [r for r in read_records(self.run / f"{NAME}.loss.json") if "source" in r]
-
-    def sampled(self, folder: str = ".") -> set[int]:
-        return {r["step"] for r in read_records(self.run / folder / f"{NAME}.samples.json")}
 
 
 @pytest.fixture(autouse=True)
@@ -264,66 +204,3 @@ def test_a_signal_at_the_pivot(tmp_path: Path, undisturbed: dict[str, str], monk
         assert project.train() == STOPPED
     assert project.train() == 0
     assert promised(project.root) == undisturbed
-
-
-# ---------------------------------------------------------------------------------------------------- coherence gate
-
-
-def babbling_from(step: int) -> Any:
-    """An opener of engines that write one letter again and again from `step` on."""
-
-    def opened(experiment: Any, _: int) -> FakeEngine:
-        engine = FakeEngine(experiment)
-        real = engine.generate
-
-        def generate(prompts: Any, tokens: int, **options: Any) -> Any:
-            if options["step"] >= step:
-                return [[39] * tokens for _ in prompts]
-            text = list(b"we can walk")
-            return [text for _ in real(prompts, tokens, **options)]
-
-        engine.generate = generate  # type: ignore[method-assign]
-        return engine
-
-    return opened
-
-
-def test_a_babbling_model_is_halted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five rounds of apostrophes: exit code 76, a checkpoint of that step, the same again, and a way on."""
-    monkeypatch.setattr(proxy, "open_engine", babbling_from(20))
-    project = Project(tmp_path, samples__every=5)
-    assert project.train() == HALTED
-    assert len(project.steps()) == 40
-    assert 40 in steps_in(project.run / "checkpoints")
-    scores = {r["step"]: r["coherence"] for r in read_records(project.run / f"{NAME}.samples.json")}
-    assert scores[15] > 60
-    assert all(scores[step] < 5 for step in (20, 25, 30, 35, 40))
-    log = (project.run / "train.log").read_text()
-    assert "halted: samples must not score under 30 of 100 5 times in a row" in log
-    assert "at step 40" in log
-    assert project.train() == HALTED
-    assert len(project.steps()) == 40
-    assert not (project.root / "results").exists()
-    project.edit(samples__every=5, samples__halt_after=0)
-    assert project.train() == 0
-
-
-def test_the_gate_counts_over_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is stopped every day must still be halted, at the same step."""
-    monkeypatch.setattr(proxy, "open_engine", babbling_from(20))
-    project = Project(tmp_path, samples__every=5)
-    for step in (22, 30, 37):
-        assert project.train(stop_after=step) == STOPPED
-    assert project.train() == HALTED
-    assert len(project.steps()) == 40
-
-
-def test_a_pivot_gives_the_model_a_new_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples start empty there, and so does the count; stopped in between or not."""
-    monkeypatch.setattr(proxy, "open_engine", babbling_from(20))
-    for name, stops in (("whole", []), ("stopped", [27, 31, 33, 50])):
-        project = Project(tmp_path / name, samples__every=5, polish=POLISH)
-        for step in stops:
-            assert project.train(stop_after=step) == STOPPED
-        assert project.train() == HALTED
-        assert len(project.steps()) == 55
