@@ -111,7 +111,7 @@ def _common(a: Audited, name: str) -> dict[str, str]:
 
 
 def _add_bandit(rows: Mapping[str, dict[str, str]], bandit: Bandit, number: int, start: int) -> None:
-    rank = bandit.rank(number, start)
+    rank, cover = bandit.rank(number, start), bandit.coverage.shares()
     for i, name in enumerate(bandit.names):
         arm = bandit.arms[name]
         values = {
@@ -125,7 +125,7 @@ def _add_bandit(rows: Mapping[str, dict[str, str]], bandit: Bandit, number: int,
             "weight": rank.weight[i],
             "probability": rank.probability[i],
         }
-        rows[name]["coverage"] = f"{arm.coverage.share():.1%}"
+        rows[name]["coverage"] = f"{cover[i]:.1%}"
         rows[name] |= {key: f"{value:.3f}" for key, value in values.items()}
         rows[name]["focus"] = "yes" if rank.focus[i] else "no" if rank.eligible[i] else "off"
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.banditstate import Arm, arm_from_json, arm_to_json, check_state
+from andrea.coverage import Coverage
 from andrea.philox import generator
 from andrea.recipe import BanditSpec, FirehoseSpec
 from andrea.rewards import Gains
@@ -30,8 +31,8 @@ class Corpus(Protocol):
     def epochs(self, source: str, pulls: int) -> float:
         """Documents drawn by `pulls` pulls, repeats and parts included, / documents."""
 
-    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> Mapping[str, NDArray[np.int64]]:
-        """source -> numbers of the documents that the steps on `sources` read from; `pulls` came before them."""
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(k,) places in the sorted names and (k,) documents that the steps on `sources` read; `pulls` came before."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Bandit:
         counts = corpus.document_counts()
         self.names = tuple(sorted(counts))  # the order of keys in the experiment file decides nothing
         self.least, self.most = spec.window_steps
-        self.arms = {name: Arm.fresh(counts[name]) for name in self.names}
+        self.arms = {name: Arm() for name in self.names}
+        self.coverage = Coverage([counts[name] for name in self.names])
         self._gains = Gains(self.spec.reward)
         self._base = self._row(spec.weights)
         self._floor, self._cap = self._row(self.spec.floors), self._row(self.spec.caps)
@@ -73,9 +75,11 @@ class Bandit:
         ranking = self.rank(number, start)
         places = np.searchsorted(np.cumsum(ranking.probability), (np.arange(length) + dice.random()) / length, "right")
         places = np.minimum(places, np.flatnonzero(ranking.probability)[-1])  # the sum may end just under 1
+        dealt = dice.permutation(places)
         overdue = self._overdue(number, ranking.eligible)[:length]
-        dealt = np.concatenate([overdue, dice.permutation(places)[: length - len(overdue)]]).astype(np.int64)
-        return Window(number, start, tuple(self.names[arm] for arm in dice.permutation(dealt)))
+        if overdue.size:
+            dealt = dice.permutation(np.concatenate([overdue, dealt[: length - overdue.size]]))
+        return Window(number, start, tuple([self.names[arm] for arm in dealt.tolist()]))
 
     def rank(self, number: int, start: int) -> Ranking:
         """Everything that decides the shares of window `number`."""
@@ -83,9 +87,8 @@ class Bandit:
         dice = generator(self.seed, "focus", number)
         eligible = self._eligible(start)
         pulls = np.array([arm.pulls for arm in arms])
-        cover = np.array([arm.coverage.share() for arm in arms])
         epochs = np.array([self.corpus.epochs(name, arm.pulls) for name, arm in self.arms.items()])
-        bonus = 1 + spec.coverage_bonus * np.maximum(0, 1 - cover / spec.coverage_until)
+        bonus = 1 + spec.coverage_bonus * np.maximum(0, 1 - self.coverage.shares() / spec.coverage_until)
         penalty = 1 / (1 + epochs)
         rewards = np.array([arm.signal.reward for arm in arms])
         explore = spec.exploration * np.sqrt(math.log(max(1, int(pulls.sum()))) / np.maximum(pulls, 1))
@@ -109,18 +112,21 @@ class Bandit:
             arm.window = window.number
             if math.isfinite(loss):
                 arm.signal.hear(float(loss), self.spec.reward, self._gains)
-        unseen = [name for name in window.sources if self.arms[name].coverage.share() < 1]
-        if unseen:
-            for name, documents in self.corpus.touched(unseen, before).items():
-                self.arms[name].coverage.add(documents)
+        if (self.coverage.shares() < 1).any():
+            self.coverage.add(*self.corpus.touched(window.sources, before))
 
     def state(self) -> dict[str, Any]:
-        return {"policy": "bandit", "arms": {name: arm_to_json(arm) for name, arm in self.arms.items()}}
+        documents, text = self.coverage.documents.tolist(), self.coverage.to_text
+        arms = {name: arm_to_json(arm, documents[i], text(i)) for i, (name, arm) in enumerate(self.arms.items())}
+        return {"policy": "bandit", "arms": arms}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over `state`; CheckpointError unless it is the state of a bandit over these very arms."""
         arms = check_state(state, self.names)
-        self.arms = {name: arm_from_json(arms[name], self.arms[name].coverage.documents, name) for name in self.names}
+        documents = self.coverage.documents.tolist()
+        self.arms = {name: arm_from_json(arms[name], documents[i], name) for i, name in enumerate(self.names)}
+        for i, name in enumerate(self.names):
+            self.coverage.set_text(i, arms[name]["seen"], name)
 
     def _row(self, values: Mapping[str, float]) -> Floats:
         return np.array([values[name] for name in self.names], np.float64)

@@ -3,10 +3,9 @@ reads back as the same number."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
-from andrea.coverage import Coverage
 from andrea.errors import CheckpointError
 from andrea.rewards import Signal
 
@@ -15,28 +14,18 @@ from andrea.rewards import Signal
 class Arm:
     """A source as the bandit knows it."""
 
-    pulls: int  # steps of its life, over all restarts
-    window: int  # the last window that drew from it
-    signal: Signal
-    coverage: Coverage
-
-    @classmethod
-    def fresh(cls, documents: int) -> Self:
-        return cls(0, -1, Signal(), Coverage(documents))
+    pulls: int = 0  # steps of its life, over all restarts
+    window: int = -1  # the last window that drew from it
+    signal: Signal = field(default_factory=Signal)
 
 
-def arm_to_json(arm: Arm) -> dict[str, Any]:
-    return {
-        "pulls": arm.pulls,
-        "window": arm.window,
-        **asdict(arm.signal),
-        "documents": arm.coverage.documents,
-        "seen": arm.coverage.to_text(),
-    }
+def arm_to_json(arm: Arm, documents: int, seen: str) -> dict[str, Any]:
+    """The arm, the number of its documents, and which have been seen, as Coverage.to_text writes it."""
+    return {"pulls": arm.pulls, "window": arm.window, **asdict(arm.signal), "documents": documents, "seen": seen}
 
 
 def arm_from_json(value: Mapping[str, Any], documents: int, source: str) -> Arm:
-    """The inverse of `arm_to_json`, for a source of `documents` documents; CheckpointError when it cannot be one."""
+    """The inverse of `arm_to_json`, `seen` apart; CheckpointError when it cannot be an arm of `documents` documents."""
     names = [f.name for f in fields(Signal)]
     known = {"pulls", "window", *names, "documents", "seen"}
     if set(value) != known:
@@ -52,8 +41,7 @@ def arm_from_json(value: Mapping[str, Any], documents: int, source: str) -> Arm:
         raise _damaged(source, "no more losses than pulls, and no negative gap2 or reward", counts)
     if counts["documents"] != documents:
         raise _damaged(source, f"of {documents:,} documents, as its tokens are", counts["documents"])
-    coverage = Coverage.from_text(value["seen"], documents, source)
-    return Arm(counts["pulls"], counts["window"], Signal(counts["losses"], *floats), coverage)
+    return Arm(counts["pulls"], counts["window"], Signal(counts["losses"], *floats))
 
 
 def check_state(state: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:

@@ -41,6 +41,9 @@ class Batches:
         self.tokens, self.context, self.batch_size, self.seed = dict(tokens), context, batch_size, seed
         self.counts = {name: block_count(t, context, f"the source {name}") for name, t in self.tokens.items()}
         self._keys: dict[tuple[str, int], NDArray[np.uint64]] = {}
+        self._asked: tuple[tuple[str, ...], bytes] = ((), b"")
+        self._answer = np.empty((0, batch_size), np.int64)
+        self._documents: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def draw(self, source: str, pulls_before: int) -> NDArray[np.int32]:
         """(B, T+1) ids of one step that draws from `source` after `pulls_before` earlier draws from it."""
@@ -53,7 +56,7 @@ class Batches:
 
     def draw_steps(self, sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int32]:
         """(S, B, T+1) ids of S steps at once, equal to S calls of `draw`; `pulls` is what came before them."""
-        blocks = self._blocks(sources, self._pulls_before(sources, pulls))
+        blocks = self._step_blocks(sources, pulls)
         ids = np.empty((*blocks.shape, self.context + 1), np.int32)
         arms = np.array(sources)
         for source in set(sources):
@@ -72,21 +75,43 @@ class Batches:
         """Documents of each source."""
         return {name: len(tokens.offsets) - 1 for name, tokens in self.tokens.items()}
 
-    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-        """source -> numbers of the documents that the steps on `sources` read from; `pulls` came before them."""
-        blocks, arms = self._blocks(sources, self._pulls_before(sources, pulls)), np.array(sources)
-        return {source: self._spanned(source, blocks[arms == source].ravel()) for source in dict.fromkeys(sources)}
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which documents the steps on `sources` read from; `pulls` came before them.
 
-    def _spanned(self, source: str, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the documents that the (k,) blocks touch, with repeats."""
-        ends = np.stack([blocks * self.context, (blocks + 1) * self.context])
-        low, high = np.searchsorted(self.tokens[source].offsets, ends, side="right") - 1
+        (k,) places of their sources in the sorted names, and (k,) numbers; repeats are left in.
+        """
+        blocks = self._step_blocks(sources, pulls) * self.context
+        places = {name: place for place, name in enumerate(sorted(self.tokens))}
+        arms = np.repeat([places[source] for source in sources], self.batch_size)
+        firsts, tokens, documents = self._joined()
+        starts = blocks.ravel() + tokens[arms]
+        low, high = np.searchsorted(firsts, np.stack([starts, starts + self.context]), side="right") - 1
         counts = high - low + 1
-        return np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        numbers = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        arms = np.repeat(arms, counts)
+        return arms, numbers - documents[arms]
+
+    def _joined(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """All sources behind one another, by name: where each document begins; tokens and documents before each."""
+        if self._documents is None:
+            files = [self.tokens[name] for name in sorted(self.tokens)]
+            tokens = np.cumsum([0, *(len(file.tokens) for file in files[:-1])])
+            documents = np.cumsum([0, *(len(file.offsets) - 1 for file in files[:-1])])
+            firsts = np.concatenate([file.offsets[:-1] + before for file, before in zip(files, tokens, strict=True)])
+            self._documents = firsts, tokens, documents
+        return self._documents
 
     def epochs(self, source: str, pulls: int) -> float:
         """How often `pulls` draws have gone through the source."""
         return pulls * self.batch_size / self.counts[source]
+
+    def _step_blocks(self, sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int64]:
+        """(S, B) blocks of S steps; the last answer is kept, since a window is drawn first and accounted for later."""
+        before = self._pulls_before(sources, pulls)
+        asked = (tuple(sources), before.tobytes())
+        if self._asked != asked:
+            self._asked, self._answer = asked, self._blocks(sources, before)
+        return self._answer
 
     @staticmethod
     def _pulls_before(sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int64]:

@@ -1,12 +1,13 @@
-"""The exact set of documents that training has touched, one bit each: 512,000 documents are 64 kB.
+"""The exact sets of documents that training has touched, one bit each: 512,000 documents are 64 kB.
 
-As JSON it is base64 of the bits, document 0 in the lowest bit of the first byte, so that it round-trips exactly
+All arms stand in one array of bits, each from a byte of its own on, because a window adds to many arms at once.
+As JSON an arm is base64 of its bits, document 0 in the lowest bit of the first byte, so that it round-trips exactly
 and does not depend on a compression library.
 """
 
 import base64
 import binascii
-from typing import Self
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,43 +16,41 @@ from andrea.errors import CheckpointError
 
 
 class Coverage:
-    """Which of `documents` documents have been seen."""
+    """Which documents have been seen of arms with `documents` (K,) documents each."""
 
-    def __init__(self, documents: int) -> None:
-        self.documents = documents
-        self.seen = 0
-        self._bits = np.zeros(-(-documents // 8), np.uint8)
+    def __init__(self, documents: Sequence[int]) -> None:
+        self.documents = np.array(documents, np.int64)
+        self.seen = np.zeros_like(self.documents)
+        self._first = np.concatenate([[0], np.cumsum(-(-self.documents // 8))])  # byte where an arm begins
+        self._bits = np.zeros(self._first[-1], np.uint8)
 
-    def add(self, numbers: NDArray[np.int64]) -> None:
-        """Mark (k,) document numbers, each in 0..documents-1; repeats are fine."""
-        if self.seen == self.documents:
-            return
-        numbers = np.unique(numbers)
-        assert numbers.size == 0 or 0 <= numbers[0] <= numbers[-1] < self.documents, (numbers, self.documents)
-        places, masks = numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8)
-        self.seen += int(np.count_nonzero(self._bits[places] & masks == 0))
-        np.bitwise_or.at(self._bits, places, masks)
+    def add(self, arms: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        """Mark document numbers[i] of arm arms[i], (k,) each, numbers in 0..documents-1; repeats are fine."""
+        assert not ((numbers < 0) | (numbers >= self.documents[arms])).any(), "document out of range"
+        places = 8 * self._first[arms] + numbers
+        fresh = self._bits[places >> 3] >> (places & 7) & 1 == 0
+        places, which = np.unique(places[fresh], return_index=True)
+        self.seen += np.bincount(arms[fresh][which], minlength=self.seen.size)
+        np.bitwise_or.at(self._bits, places >> 3, np.uint8(1) << (places & 7).astype(np.uint8))
 
-    def share(self) -> float:
-        """Documents seen / documents."""
+    def shares(self) -> NDArray[np.float64]:
+        """(K,) documents seen / documents."""
         return self.seen / self.documents
 
-    def to_text(self) -> str:
-        return base64.b64encode(self._bits.tobytes()).decode()
+    def to_text(self, arm: int) -> str:
+        return base64.b64encode(self._bits[self._first[arm] : self._first[arm + 1]].tobytes()).decode()
 
-    @classmethod
-    def from_text(cls, text: str, documents: int, source: str) -> Self:
-        """The inverse of `to_text`; CheckpointError when `text` cannot be `documents` bits."""
-        coverage = cls(documents)
+    def set_text(self, arm: int, text: str, source: str) -> None:
+        """The inverse of `to_text`; CheckpointError when `text` cannot be the arm's bits."""
         try:
             bits = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
         except (binascii.Error, ValueError) as cause:
             raise _refusal(source, "base64", cause) from cause
-        if bits.size != coverage._bits.size or (documents % 8 and bits.size and bits[-1] >> (documents % 8)):
-            raise _refusal(source, f"{documents:,} bits", f"{bits.size:,} bytes")
-        coverage._bits = bits.copy()
-        coverage.seen = int(np.bitwise_count(bits).sum())
-        return coverage
+        count = int(self.documents[arm])
+        if bits.size != -(-count // 8) or (count % 8 and bits[-1] >> (count % 8)):
+            raise _refusal(source, f"{count:,} bits", f"{bits.size:,} bytes")
+        self._bits[self._first[arm] : self._first[arm + 1]] = bits
+        self.seen[arm] = np.bitwise_count(bits).sum()
 
 
 def _refusal(source: str, what: str, got: object) -> CheckpointError:

@@ -30,8 +30,10 @@ class Packed:
     def epochs(self, source: str, pulls: int) -> float:
         return pulls * ROWS / self.counts[source]
 
-    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> Mapping[str, NDArray[np.int64]]:
-        return {name: self._rows(name, pulls[name], sources.count(name)) for name in sources}
+    def touched(self, sources: Sequence[str], pulls: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        read = {name: self._rows(name, pulls[name], sources.count(name)) for name in set(sources)}
+        places = [np.full(len(rows), sorted(self.counts).index(name)) for name, rows in read.items()]
+        return np.concatenate(places), np.concatenate(list(read.values()))
 
     def _rows(self, source: str, before: int, pulls: int) -> NDArray[np.int64]:
         return np.arange(before * ROWS, (before + pulls) * ROWS) % self.counts[source]

@@ -26,7 +26,8 @@ def worked_example() -> Bandit:
     for name, (documents, pulls, reward) in ARMS.items():
         arm = bandit.arms[name]
         arm.pulls, arm.signal.reward = pulls, reward
-        arm.coverage.add(np.arange(min(documents, pulls * 8)))
+        rows = np.arange(min(documents, pulls * 8))
+        bandit.coverage.add(np.full(len(rows), bandit.names.index(name)), rows)
     return bandit
 
 
@@ -35,7 +36,7 @@ def test_the_worked_example() -> None:
     bandit = worked_example()
     rank = bandit.rank(50, 100)
     for i, (name, (documents, pulls, reward)) in enumerate(ARMS.items()):
-        epochs, cover = pulls * 8 / documents, bandit.arms[name].coverage.share()
+        epochs, cover = pulls * 8 / documents, bandit.coverage.shares()[i]
         explore = np.sqrt(np.log(100) / pulls)
         assert (
             f"| {name} | {pulls} | {epochs:.2f} | {cover:.0%} | {reward:.2f} | {explore:.3f} | {rank.bonus[i]:.3f} "

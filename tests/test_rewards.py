@@ -49,4 +49,4 @@ def test_a_tiny_source_is_not_memorised() -> None:
     epochs = bandit.corpus.epochs("tiny", bandit.arms["tiny"].pulls)
     assert steps > 43_587
     assert epochs < 8
-    assert bandit.arms["tiny"].coverage.share() == 1
+    assert bandit.coverage.shares()[bandit.names.index("tiny")] == 1
