@@ -83,6 +83,11 @@ def pull_command(dataset, folder):
     return f"python -m andrea pull {dataset.name}{own}"
 
 
+def all_cores(wildcards):
+    """A function, because `--unlock` and `--summary` have no number of cores."""
+    return workflow.cores
+
+
 def wants_gpu(wildcards):
     return int(EXPERIMENTS[wildcards.exp].train.engine == "cuda")
 

@@ -35,7 +35,7 @@ for _exp in EXPERIMENTS.values():
             f"logs/{_exp.name}/megachat.log",
         benchmark:
             f"logs/{_exp.name}/megachat.tsv"
-        threads: workflow.cores
+        threads: all_cores
         params:
             experiment=paths.experiment_file(_exp.name),
             folder=subpath(output[0], parent=True),

@@ -11,7 +11,7 @@ rule tokenizer:
         "logs/{exp}/tokenizer.log",
     benchmark:
         "logs/{exp}/tokenizer.tsv"
-    threads: workflow.cores
+    threads: all_cores
     params:
         experiment=experiment_file,
         folder=subpath(output.tokenizer, parent=True),
@@ -35,7 +35,7 @@ for _exp in EXPERIMENTS.values():
             f"logs/{_exp.name}/tokens.log",
         benchmark:
             f"logs/{_exp.name}/tokens.tsv"
-        threads: workflow.cores
+        threads: all_cores
         params:
             experiment=paths.experiment_file(_exp.name),
             folder=subpath(output[0], parent=True),

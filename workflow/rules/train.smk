@@ -17,7 +17,7 @@ rule train:
         tokenizer="results/{exp}/tokenizer.json",
     log:
         "logs/{exp}/train.log",
-    threads: workflow.cores
+    threads: all_cores
     resources:
         gpu=wants_gpu,
     params:
