@@ -41,7 +41,7 @@ def test_refused_writes_become_storage_errors(tmp_path: Path, monkeypatch: pytes
 def test_other_os_errors_keep_their_type(tmp_path: Path) -> None:
     """Only refusals to write are the user's; a missing file elsewhere is a defect of ours."""
     with pytest.raises(FileNotFoundError), files.storing(tmp_path):
-        open(tmp_path / "absent")
+        (tmp_path / "absent").read_bytes()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
