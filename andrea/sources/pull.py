@@ -93,7 +93,8 @@ def _write(dataset: Dataset, feed: Feed, folder: Path) -> dict[str, Any]:
     shards = Shards(folder, dataset.buckets, f"{dataset.name} {dataset.revision} {feed.key} {_code()}")
     if shards.kept:
         print(f"pull {dataset.name}: going on, {len(shards.kept)} finished shards stay", file=sys.stderr)
-    progress = Progress(f"pull {dataset.name}", feed.total, feed.unit)
+    scale, unit = (10**6, "MB") if feed.unit == "bytes" else (1, feed.unit)
+    progress = Progress(f"pull {dataset.name}", feed.total // scale, unit)
     dropped: Counter[str] = Counter()
     done = replaced = 0
     for item in feed.items:
@@ -103,7 +104,7 @@ def _write(dataset: Dataset, feed: Feed, folder: Path) -> dict[str, Any]:
         else:
             replaced += item.parsed.replaced
             shards.add(item.bucket, item.parsed.document)
-        progress.update(done)
+        progress.update(done // scale)
     progress.close()
     if not any(bucket.documents for bucket in shards.buckets.values()):
         raise DataError(
