@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from andrea.errors import DataError
+from andrea.errors import DataError, StorageError
 from andrea.megachat import Prose
 from andrea.sources import pull as pull_module
 from andrea.sources import shards
@@ -162,3 +162,9 @@ def test_a_shard_of_other_lines_is_refused(tmp_path: Path, line: bytes) -> None:
     writer.finish(facts)
     with pytest.raises(DataError, match="line 2 must be a document"):
         bucket(tmp_path, "all")
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_text("in the way")
+    with pytest.raises(StorageError, match="must be a folder"):
+        pull_own(own_text(tmp_path / "texts", 3), tmp_path / "raw")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea import megachat
-from andrea.errors import DataError, RunError
+from andrea.errors import DataError, RunError, StorageError
 from andrea.files import storing
 from andrea.progress import Progress
 from andrea.sources.catalogue import Dataset, find_dataset, own_files
@@ -141,6 +141,8 @@ def _code() -> str:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock: two pulls into one folder would spoil each other's partial files."""
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} must be a folder", got="a file", fix="move it away, or choose another --out")
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
