@@ -7,6 +7,7 @@ of rows drawn before, pulls * B: a resumed run reads on exactly where it was. A 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -29,9 +30,10 @@ def block_count(tokens: Btok, context: int, what: str) -> int:
     return blocks
 
 
-def read_blocks(tokens: Btok, blocks: NDArray[np.int64], context: int) -> NDArray[np.int32]:
-    """(k,) block numbers -> (k, T+1) token ids."""
-    return sliding_window_view(tokens.tokens, context + 1)[blocks * context].astype(np.int32)
+def cut_blocks(tokens: Btok, context: int) -> NDArray[Any]:
+    """All blocks of a token file as a view, (blocks, T+1); nothing is read before it is indexed."""
+    view: NDArray[Any] = sliding_window_view(tokens.tokens, context + 1)[::context]
+    return view
 
 
 class Batches:
@@ -40,6 +42,7 @@ class Batches:
     def __init__(self, tokens: Mapping[str, Btok], context: int, batch_size: int, seed: int) -> None:
         self.tokens, self.context, self.batch_size, self.seed = dict(tokens), context, batch_size, seed
         self.counts = {name: block_count(t, context, f"the source {name}") for name, t in self.tokens.items()}
+        self._views = {name: cut_blocks(t, context) for name, t in self.tokens.items()}
         self._keys: dict[tuple[str, int], NDArray[np.uint64]] = {}
         self._asked: tuple[tuple[str, ...], bytes] = ((), b"")
         self._answer = np.empty((0, batch_size), np.int64)
@@ -47,7 +50,7 @@ class Batches:
 
     def draw(self, source: str, pulls_before: int) -> NDArray[np.int32]:
         """(B, T+1) ids of one step that draws from `source` after `pulls_before` earlier draws from it."""
-        return read_blocks(self.tokens[source], self.blocks(source, pulls_before), self.context)
+        return self._views[source][self.blocks(source, pulls_before)].astype(np.int32)
 
     def blocks(self, source: str, pulls_before: int) -> NDArray[np.int64]:
         """(B,) block numbers that `draw` reads."""
@@ -58,11 +61,9 @@ class Batches:
         """(S, B, T+1) ids of S steps at once, equal to S calls of `draw`; `pulls` is what came before them."""
         blocks = self._step_blocks(sources, pulls)
         ids = np.empty((*blocks.shape, self.context + 1), np.int32)
-        arms = np.array(sources)
         for source in set(sources):
-            steps = arms == source
-            rows = read_blocks(self.tokens[source], blocks[steps].ravel(), self.context)
-            ids[steps] = rows.reshape(-1, *ids.shape[1:])
+            steps = [step for step, other in enumerate(sources) if other == source]
+            ids[steps] = self._views[source][blocks[steps]]
         return ids
 
     def documents(self, source: str, block: int) -> range:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.batches import block_count, read_blocks
+from andrea.batches import block_count, cut_blocks
 from andrea.btok import Btok
 from andrea.engine import Engine
 
@@ -39,7 +39,7 @@ def hold_out(source: str, tokens: Btok, context: int, most: int, token_bytes: li
     """At most `most` blocks, evenly spread over the source's held-out tokens; DataError when there is no block."""
     count = block_count(tokens, context, f"the held-out text of {source}")
     chosen = np.unique((np.arange(min(most, count)) + 0.5) * count // min(most, count)).astype(np.int64)
-    blocks = read_blocks(tokens, chosen, context)
+    blocks = cut_blocks(tokens, context)[chosen].astype(np.int32)
     lengths = np.array([len(data) for data in token_bytes])
     return HeldOut(blocks, int(lengths[blocks[:, 1:]].sum()))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea import megachat
-from andrea.errors import DataError
+from andrea.errors import DataError, ExperimentError
 from andrea.experiment import Experiment, SourceSpec
 from andrea.files import storing, write_json
 from andrea.megachat import Conversation, Document, Writer
@@ -92,9 +92,10 @@ def normal(text: str) -> str:
 
 def word_pattern(words: tuple[str, ...]) -> re.Pattern[str] | None:
     """Finds any of `words` as whole words in a normal text; None when there are none."""
-    if not words:
-        return None
-    return re.compile(rf"(?<!\w)(?:{'|'.join(re.escape(normal(word)) for word in words)})(?!\w)")
+    plain = [normal(word) for word in words]
+    if "" in plain:  # it would match everywhere
+        raise ExperimentError("exclude_words must hold words", got=list(words), fix="delete the blank one")
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, plain))})(?!\w)") if plain else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def led_to(url: str, monkeypatch: pytest.MonkeyPatch, token: str = "") -> Iterat
     monkeypatch.setattr(constants, "ENDPOINT", url)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nonexistent")
     monkeypatch.setattr(hub_module, "WAITS", (0.01, 0.01))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setenv("HF_TOKEN", token)
     huggingface_hub.close_session()  # the next session reads the environment anew
     yield

@@ -1,8 +1,8 @@
 """A hub on 127.0.0.1 for tests: data set repositories from memory, with the failures that users meet.
 
 It answers what `huggingface_hub` and `datasets` ask of the real one: repository facts, trees, paths, files with ranges.
-With `redirect` a file is served as from a CDN: the hub's answer carries the commit and points to another path, whose
-answer carries none. The failures are attributes, changed while it runs; `requests` lists what came.
+With `redirect` a file is served as from a CDN: the hub's answer carries the commit and points to another host (the same
+machine by another name), whose answer carries none, and which refuses a request that brings the hub's token along. The failures are attributes, changed while it runs; `requests` lists what came.
 """
 
 import hashlib
@@ -109,6 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
         if match := re.fullmatch("/cdn/([0-9a-f]{64})", path):
+            if "Authorization" in self.headers:
+                return self._refuse(400, "InvalidArgument")
             return self._file(self.hub.bytes_of(match[1]), {})
         match = re.fullmatch(
             r"/(?:api/)?datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|resolve)/([^/]+)(.*))?", path
@@ -145,9 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
         sha256 = hashlib.sha256(repo.files[path]).hexdigest()
         headers = {"X-Repo-Commit": self.hub.commit_header or repo.commit, "ETag": f'"{sha256}"'}
         if self.hub.redirect:
-            return self._send(
-                302, b"", {**headers, "Location": f"/cdn/{sha256}", "X-Linked-Size": str(len(repo.files[path]))}
-            )
+            port = self.server.server_address[1]
+            return self._send(302, b"", {**headers, "Location": f"http://localhost:{port}/cdn/{sha256}"})
         return self._file(self.hub.bytes_of(path), headers)
 
     def _file(self, data: bytes, headers: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from andrea.batches import Batches, read_blocks
+from andrea.batches import Batches, cut_blocks
 from andrea.btok import Btok, open_btok, write
 from andrea.errors import DataError
 
@@ -39,10 +39,8 @@ def batches(corpus: dict[str, Btok], rows: int = 6, seed: int = 1) -> Batches:
 
 def test_a_block_is_contiguous_and_neighbours_share_one_token(corpus: dict[str, Btok]) -> None:
     """The target of the last position is the first token of the next block: without the overlap it is never learned."""
-    blocks = read_blocks(corpus["long"], np.arange(3), T)
-    flat = corpus["long"].tokens
-    assert blocks.shape == (3, T + 1)
-    assert blocks.dtype == np.int32
+    blocks, flat = cut_blocks(corpus["long"], T), corpus["long"].tokens
+    assert blocks.shape == (49, T + 1)
     for i, block in enumerate(blocks):
         assert block.tolist() == flat[i * T : i * T + T + 1].tolist()
 

@@ -109,7 +109,7 @@ def test_text_that_is_no_experiment(tmp_path: Path, text: str, told: str) -> Non
 def test_missing_file_lists_the_present_ones_and_the_name_must_fit(tmp_path: Path) -> None:
     """Two files with one name would share a run folder."""
     (tmp_path / "ANDREA-OTHER-TRAIN.json").write_bytes(TINY.read_bytes())
-    with pytest.raises(ExperimentError, match="ANDREA-OTHER-TRAIN.json"):
+    with pytest.raises(ExperimentError, match=r"ANDREA-OTHER-TRAIN\.json"):
         load(tmp_path / "ANDREA-X-TRAIN.json")
     with pytest.raises(ExperimentError, match="file's name"):
         load(tmp_path / "ANDREA-OTHER-TRAIN.json")

@@ -17,7 +17,7 @@ def test_atomic_file_leaves_the_old_bytes_when_writing_fails(tmp_path: Path) -> 
     """A half-written model under its final name would count as finished."""
     path = tmp_path / "a" / "model.bin"
     files.write_atomic(path, b"old")
-    with pytest.raises(RuntimeError), files.atomic_file(path) as file:
+    with pytest.raises(RuntimeError), files.atomic_file(path) as file:  # noqa: PT012
         file.write(b"half of the new")
         raise RuntimeError
     assert path.read_bytes() == b"old"
@@ -41,7 +41,7 @@ def test_refused_writes_become_storage_errors(tmp_path: Path, monkeypatch: pytes
 def test_other_os_errors_keep_their_type(tmp_path: Path) -> None:
     """Only refusals to write are the user's; a missing file elsewhere is a defect of ours."""
     with pytest.raises(FileNotFoundError), files.storing(tmp_path):
-        open(tmp_path / "absent")
+        (tmp_path / "absent").read_bytes()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
@@ -56,7 +56,7 @@ def test_json_is_strict_and_round_trips(tmp_path: Path) -> None:
     """NaN is no JSON, and other readers refuse it."""
     files.write_json(tmp_path / "m.json", {"text": "é\u2028", "x": 0.1})
     assert files.read_json(tmp_path / "m.json", "it") == {"text": "é\u2028", "x": 0.1}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         files.write_json(tmp_path / "m.json", {"x": float("nan")})
     assert json.loads((tmp_path / "m.json").read_text())["x"] == 0.1
 

@@ -165,6 +165,8 @@ def test_words_are_whole_and_any_case() -> None:
     misses = ["strassen", "c+", "abc++", "anew york", "new yorker"]
     assert [bool(found.search(normal(text))) for text in hits + misses] == [True] * 3 + [False] * 5
     assert word_pattern(()) is None
+    with pytest.raises(ExperimentError, match="must hold words"):
+        word_pattern(("fine", " "))
 
 
 def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Record files: valid JSON at every moment, and repair after any tear."""
 
+import errno
 import json
 import os
 import subprocess
@@ -49,7 +50,7 @@ def test_every_tear_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
     filled(path, 5).close()
     whole = path.read_bytes()
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("}")]
-    for size in range(0, len(whole), 3):
+    for size in range(0, len(whole), 11):
         step_kept = size % 8
         path.write_bytes(whole[:size])
         file = RecordFile(path)
@@ -165,6 +166,17 @@ def test_a_reader_of_the_torn_file_gets_what_is_whole(tmp_path: Path) -> None:
     filled(path, 3).close()
     path.write_bytes(path.read_bytes()[:-20])
     assert [r["step"] for r in read_records(path)] == [1, 2]
+
+
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A USB stick has none: the message must not speak of missing rights."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageError, match="hard links"):
+        filled(tmp_path / "x.loss.json", 1)
 
 
 def test_a_refused_write_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

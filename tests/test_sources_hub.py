@@ -44,7 +44,7 @@ def fails(folder: Path, *, kind: type[AndreaError] = DataError, says: str, offli
     began = time.monotonic()
     with pytest.raises(kind, match=says) as caught:
         pull_hermes(folder, offline=offline)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert not stored(folder).exists() or stored(folder).stat().st_size == len(DATA)
     assert not (folder / "raw" / "manifest.json").exists()
     return str(caught.value)
@@ -233,6 +233,13 @@ def test_gated_without_the_right_token(tmp_path: Path, monkeypatch: pytest.Monke
         pull_hermes(tmp_path)
 
 
+def test_the_token_stays_with_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the user's token: a CDN on another host must not get it (and refuses signed requests that bring one)."""
+    with serve(DATA, token="hf_right", redirect=True) as hub, led_to(hub.url, monkeypatch, token="hf_right"):
+        pull_hermes(tmp_path)
+        assert any("/cdn/" in line for line in hub.requests)
+
+
 def test_too_many_requests_names_the_wait(hub: Hub, tmp_path: Path) -> None:
     hub.status = 429
     assert "in 17 s" in fails(tmp_path, kind=Unreachable, says="429, too many requests")
@@ -292,33 +299,3 @@ def test_one_pull_at_a_time(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monkey
     with pull_module._alone(tmp_path / "raw"):
         fails(tmp_path, kind=RunError, says="one pull at a time")
     pull_hermes(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        pytest.param("{", "the lock file must be JSON", id="not JSON"),
-        pytest.param('{"datasets": {"hermes3": {}}}', "must hold repo, revision", id="no fields"),
-        pytest.param('{"datasets": {"hermes3": [1]}}', "must hold repo, revision", id="a list"),
-        pytest.param(
-            json.dumps(
-                {"datasets": {"hermes3": {"repo": "", "revision": "", "file": "", "size": True, "sha256": "x"}}}
-            ),
-            "must hold repo, revision",
-            id="wrong types",
-        ),
-    ],
-)
-def test_a_damaged_lock_file_is_named(hub: Hub, tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "lock.json").write_text(text)
-    fails(tmp_path, says=says)
-
-
-def test_a_new_pin_gets_a_new_lock_entry_beside_the_others(hub: Hub, tmp_path: Path) -> None:
-    """Guards pins that move: an entry of another revision is not believed, and entries of other data sets stay."""
-    old = {"repo": HERMES.repo, "revision": "0" * 40, "file": HERMES.file, "size": 1, "sha256": "0" * 64}
-    (tmp_path / "lock.json").write_text(json.dumps({"datasets": {"other": {"x": 1}, "hermes3": old}}))
-    pull_hermes(tmp_path)
-    entries = json.loads((tmp_path / "lock.json").read_bytes())["datasets"]
-    assert entries["other"] == {"x": 1}
-    assert entries["hermes3"]["size"] == len(DATA)

@@ -6,7 +6,8 @@ kind "files", revision "local".
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resource
@@ -62,7 +63,8 @@ class Dataset:
 @cache
 def load_datasets() -> dict[str, Dataset]:
     """Data set name -> data set. Raises DataError when sources.yaml was edited into something else."""
-    return {name: _dataset(name, value) for name, value in _yaml()["datasets"].items()}
+    with _shaped():
+        return {name: _dataset(name, value) for name, value in _yaml()["datasets"].items()}
 
 
 @cache
@@ -70,11 +72,12 @@ def load_catalogue() -> dict[str, CatalogueEntry]:
     """Source name -> its entry, for the sources that ANDREA ships."""
     datasets = load_datasets()
     entries = {}
-    for source, value in _yaml()["sources"].items():
-        dataset, bucket = datasets.get(value["dataset"]), value["bucket"]
-        if dataset is None or bucket not in dataset.buckets:
-            raise _bad(f"source {source} must name a data set and one of its buckets", value)
-        entries[source] = dataset.entry(bucket)
+    with _shaped():
+        for source, value in _yaml()["sources"].items():
+            dataset, bucket = datasets.get(value["dataset"]), value["bucket"]
+            if dataset is None or bucket not in dataset.buckets:
+                raise _bad(f"source {source} must name a data set and one of its buckets", value)
+            entries[source] = dataset.entry(bucket)
     return entries
 
 
@@ -134,6 +137,14 @@ def _dataset(name: str, value: dict[str, Any]) -> Dataset:
     if kind == "hub" and not re.fullmatch("[0-9a-f]{40}", value["revision"]):
         raise _bad(f"the data set {name} must be pinned to a full commit: 40 hex digits", value["revision"])
     return Dataset(name=name, **{**value, "buckets": tuple(value["buckets"])})
+
+
+@contextmanager
+def _shaped() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as cause:
+        raise _bad("data sets and sources must have the shipped file's shape", repr(cause)) from cause
 
 
 def _bad(must: str, got: object) -> DataError:

@@ -148,9 +148,11 @@ def _stream(dataset: Dataset, locked: Locked, part: Path, have: int, progress: P
 
 
 def _check_answer(dataset: Dataset, locked: Locked, response: httpx2.Response, have: int) -> None:
-    """Refuse another commit or another size before the first byte is kept. A redirect's first answer is the hub's."""
-    first = response.history[0] if response.history else response
-    commit = first.headers.get(_COMMIT)
+    """Refuse another commit or another size before the first byte is kept.
+
+    The commit stands in the hub's own answer, which may come after a redirect to a new name and before one to a CDN.
+    """
+    commit = next((a.headers[_COMMIT] for a in (*response.history, response) if _COMMIT in a.headers), None)
     if commit != locked.revision:
         raise _strange(dataset, f"{_COMMIT}: {commit}")
     length = response.headers.get("Content-Length")

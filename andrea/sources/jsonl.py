@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from andrea.errors import DataError
 from andrea.megachat import Document
 from andrea.sources import hermes
 from andrea.sources.catalogue import ALL, Dataset
@@ -23,7 +24,11 @@ def feed(dataset: Dataset, path: Path, locked: Locked) -> Feed:
 
 def bucket_rule(dataset: Dataset) -> BucketRule:
     """How documents of this data set are sorted into its buckets."""
-    return hermes.bucket if dataset.buckets == hermes.BUCKETS else lambda _: ALL
+    rules: dict[tuple[str, ...], BucketRule] = {hermes.BUCKETS: hermes.bucket, (ALL,): lambda _: ALL}
+    if dataset.buckets not in rules:
+        must = f"sources.yaml: the buckets of {dataset.name} must be {list(hermes.BUCKETS)} or [{ALL}]"
+        raise DataError(must, got=list(dataset.buckets), fix="write a rule for others beside andrea/sources/hermes.py")
+    return rules[dataset.buckets]
 
 
 def items(lines: Iterable[str], rule: BucketRule) -> Iterator[Item]:

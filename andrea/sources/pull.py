@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea import megachat
-from andrea.errors import DataError, RunError
+from andrea.errors import DataError, RunError, StorageError
 from andrea.files import storing
 from andrea.progress import Progress
 from andrea.sources.catalogue import Dataset, find_dataset, own_files
@@ -93,7 +93,8 @@ def _write(dataset: Dataset, feed: Feed, folder: Path) -> dict[str, Any]:
     shards = Shards(folder, dataset.buckets, f"{dataset.name} {dataset.revision} {feed.key} {_code()}")
     if shards.kept:
         print(f"pull {dataset.name}: going on, {len(shards.kept)} finished shards stay", file=sys.stderr)
-    progress = Progress(f"pull {dataset.name}", feed.total, feed.unit)
+    scale, unit = (10**6, "MB") if feed.unit == "bytes" else (1, feed.unit)
+    progress = Progress(f"pull {dataset.name}", feed.total // scale, unit)
     dropped: Counter[str] = Counter()
     done = replaced = 0
     for item in feed.items:
@@ -103,7 +104,7 @@ def _write(dataset: Dataset, feed: Feed, folder: Path) -> dict[str, Any]:
         else:
             replaced += item.parsed.replaced
             shards.add(item.bucket, item.parsed.document)
-        progress.update(done)
+        progress.update(done // scale)
     progress.close()
     if not any(bucket.documents for bucket in shards.buckets.values()):
         raise DataError(
@@ -140,6 +141,8 @@ def _code() -> str:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock: two pulls into one folder would spoil each other's partial files."""
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} must be a folder", got="a file", fix="move it away, or choose another --out")
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)

@@ -57,8 +57,7 @@ def conversation(number: int, attempt: int) -> Conversation:
         said += _say(draw, draw.one(talk["closings"][kind]), row)
     if draw.chance(16):
         said[::2] = [_casual(text) for text in said[::2]]
-    roles = ("user", "reply")
-    return Conversation(tuple(Turn(roles[i % 2], text) for i, text in enumerate(said)))  # type: ignore[arg-type]
+    return Conversation(tuple(Turn("reply" if i % 2 else "user", text) for i, text in enumerate(said)))
 
 
 def _topic(draw: Draw, talk: dict[str, Any], topic: dict[str, Any], *, first: bool) -> list[str]:

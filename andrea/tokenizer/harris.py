@@ -12,17 +12,20 @@ The algorithm, for N segments:
    of word counts as one more letter), and predecessor variety of every suffix.
 3. Cut a word behind each prefix where V is higher than one letter before, and in front of each suffix likewise.
    The ends of a unit are always cuts.
-4. Candidates are what stands between any two cuts of a word, and two neighbouring units: one level up, both their
-   ends are cuts. Weight: how often it occurs there. Kept: 2 bytes to `max_segment_bytes`, at least `min_count` times.
+4. Candidates are what stands between any two cuts of a word; two neighbouring units, since one level up both their
+   ends are cuts; and every letter of several bytes. Weight: how often it occurs there. Kept: 2 to `max_segment_bytes`
+   bytes, at least `min_count` times.
 5. Keep the 8 N with the largest count * (bytes - 1), the tokens that a segment could save.
 6. Rank by what a segment does save: encode part of the sample by greedy longest match with all that are left; its
    strength is its uses times the tokens it would cost without it, less one. Drop the weakest and repeat, down to N.
+7. Some were dropped because longer ones, dropped later, stood in for them. Three times, bring back those that would
+   save most now (count * (tokens it takes now - 1)) and drop the weakest again.
 
 The chat marks always stay, and no segment reaches across one's end (see `crosses_mark`), so that a prompt which ends
 in a mark is cut as it was in training.
 
-Unusual: steps 5 and 6 are ours; Harris gave no strength. Candidates are ranked in use because the most frequent ones
-overlap (" the", "the", " th"): on held-out chat the loop makes 2,048 segments carry about a tenth more text each.
+Unusual: steps 5 to 7 are ours; Harris gave no strength. Candidates are ranked in use because the most frequent ones
+overlap (" the", "the", " th"), and a list of them serves a text badly.
 Deterministic: only integers are compared, and ties go by bytes.
 """
 
@@ -40,11 +43,12 @@ MARKS = (b"\n< ", b"\n> ", b"< ", b"> ")
 
 _POOL = 8  # candidates per wanted segment
 _ROUNDS = (4.0, 2.0, 1.4, 1.15, 1.0)  # how many are left after each round, per wanted segment
+_RETURNS = (0.2, 0.1, 0.05)  # how many come back each time, per wanted segment
 _ROUND_BYTES = 1_000_000  # text a round encodes, at least
 _ROUND_BYTES_EACH = 2_000  # and per wanted segment
 _LONGEST_WORD = 64  # characters; longer runs are no words
 
-_CROSSING = re.compile(rb"\n[<>]|\A[<>].|\n[<>]\Z", re.DOTALL)
+_CROSSING = re.compile(rb"\n[<>]|\A[<>]")
 
 
 def train(texts: Sequence[str], *, segments: int, max_segment_bytes: int, min_count: int) -> list[bytes]:
@@ -67,8 +71,15 @@ def learn(texts: Sequence[str], *, segments: int, max_segment_bytes: int, min_co
     fixed = [mark for mark in MARKS if len(mark) <= max_segment_bytes][:segments]
     for mark in fixed:
         counts.pop(mark, None)
-    best = sorted(counts, key=lambda segment: (-counts[segment] * (len(segment) - 1), segment))
-    return _strongest(fixed + best[: _POOL * segments], fixed, segments, _part(texts, segments))
+    best = sorted(counts, key=lambda segment: (-counts[segment] * (len(segment) - 1), segment))[: _POOL * segments]
+    part = _part(texts, segments)
+    chosen = fixed + best
+    for share in _ROUNDS:
+        chosen = _without_weakest(chosen, fixed, max(segments, int(share * segments)), part)
+    for share in _RETURNS:
+        chosen += _missed(chosen, best, counts)[: int(share * segments)]
+        chosen = _without_weakest(chosen, fixed, segments, part)
+    return chosen
 
 
 def crosses_mark(segment: bytes) -> bool:
@@ -99,8 +110,19 @@ def candidates(texts: Iterable[str], max_bytes: int, min_count: int) -> dict[byt
         phrase = units[left] + units[right]
         if not phrase.endswith(" "):  # the space belongs to the word that follows
             found[phrase] += count
+    found.update(_wide_letters(units, counts.tolist()))
     encoded = {text.encode(): count for text, count in found.items() if count >= min_count}
     return {s: count for s, count in encoded.items() if 2 <= len(s) <= max_bytes and not crosses_mark(s)}
+
+
+def _wide_letters(units: Iterable[str], counts: Iterable[int]) -> Counter[str]:
+    """Letters outside ASCII; units of one letter have been counted as words."""
+    found: Counter[str] = Counter()
+    for unit, count in zip(units, counts, strict=True):
+        if len(unit) > 1 and not unit.isascii():
+            for letter in unit:
+                found[letter] += count
+    return found
 
 
 def variety(words: Iterable[str]) -> Counter[str]:
@@ -148,15 +170,20 @@ def _part(texts: Sequence[str], segments: int) -> list[bytes]:
     return [text.encode() for text in texts[::step]]
 
 
-def _strongest(pool: list[bytes], fixed: list[bytes], wanted: int, texts: list[bytes]) -> list[bytes]:
-    """Step 6: `pool` without its weakest, round by round; `fixed` stay, in front."""
-    for share in _ROUNDS:
-        left = max(wanted, int(share * wanted))
-        if len(pool) > left:
-            strength = _strengths(pool, texts)
-            rest = sorted(set(pool).difference(fixed), key=lambda segment: (-strength[segment], segment))
-            pool = [*fixed, *rest][:left]
-    return pool
+def _without_weakest(segments: list[bytes], fixed: list[bytes], left: int, texts: list[bytes]) -> list[bytes]:
+    """The `left` strongest, `fixed` in front."""
+    if len(segments) <= left:
+        return segments
+    strength = _strengths(segments, texts)
+    rest = sorted(set(segments).difference(fixed), key=lambda segment: (-strength[segment], segment))
+    return [*fixed, *rest][:left]
+
+
+def _missed(segments: list[bytes], pool: list[bytes], counts: Mapping[bytes, int]) -> list[bytes]:
+    """What `pool` has beyond `segments`, those first that would save most beside them."""
+    find = bytes_pattern(segments).findall
+    saved = {segment: counts[segment] * (len(find(segment)) - 1) for segment in set(pool).difference(segments)}
+    return sorted(saved, key=lambda segment: (-saved[segment], segment))
 
 
 def _strengths(segments: list[bytes], texts: list[bytes]) -> dict[bytes, int]:
