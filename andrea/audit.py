@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea.bandit import Bandit
-from andrea.batches import Batches, read_blocks
+from andrea.batches import Batches
 from andrea.errors import RunError
 from andrea.experiment import SUFFIX, Experiment, load
 from andrea.files import read_json
@@ -93,7 +93,7 @@ def step_view(a: Audited, step: int, characters: int) -> str:
     pulls = sum(r["source"] == source for r in records[: step - 1])
     lines = [f"step {step:,}: {source}, pull {pulls + 1:,}, window {record['window']:,}, loss {record['loss']}"]
     blocks = a.batches.blocks(source, pulls)
-    rows = read_blocks(a.data.train[source], blocks, a.experiment.model.context).tolist()
+    rows = a.batches.draw(source, pulls).tolist()
     for row, (block, ids) in enumerate(zip(blocks.tolist(), rows, strict=True)):
         documents = a.batches.documents(source, block)
         text = a.data.tokenizer.decode(ids)

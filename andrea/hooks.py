@@ -140,6 +140,9 @@ def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
         if (root / "results" / name / "model.bin").exists() or not pid.exists() or pid.stat().st_mtime < since:
             continue
         steps = steps_in(pid.parent / "checkpoints")
+        if (pid.parent / "halted").exists():
+            lines.append(f"{name}: halted by its coherence gate, see {pid.parent / 'train.log'}")
+            continue
         where = f"stopped at step {steps[-1]}; the same command goes on from there" if steps else "no checkpoint yet"
         lines.append(f"{name}: {where}")
     return lines

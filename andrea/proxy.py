@@ -14,7 +14,7 @@ from andrea.checkpoint import size_of, steps_in
 from andrea.engine import Engine, open_engine
 from andrea.evaluate import hold_out
 from andrea.experiment import Experiment, load
-from andrea.files import require_free
+from andrea.files import require_free, write_atomic
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
@@ -23,7 +23,7 @@ from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
 from andrea.training.finish import archive_run, evaluate_final, publish
-from andrea.training.gate import EXIT_HALTED, Gate, Halt, known_words
+from andrea.training.gate import EXIT_HALTED, HALTED, Gate, Halt, known_words
 from andrea.training.log import Log
 from andrea.training.loop import Trainer
 from andrea.training.pivot import rejoin_samples, set_aside
@@ -83,6 +83,7 @@ def train(
                 _finish(run, trainer, root / "results" / run.experiment.name, log)
         except Halt as halt:
             log.say(f"halted: {halt}")
+            write_atomic(run.folder / HALTED, f"{halt}\n".encode())
             return EXIT_HALTED
         except Stop:
             log.say("stopped; the same command goes on")
@@ -99,6 +100,7 @@ def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack:
     name, folder = experiment.name, root / "runs" / experiment.name
     stack.enter_context(claim(root / "runs", name, mark, log.say))
     log.open(folder / "train.log")
+    (folder / HALTED).unlink(missing_ok=True)
     rejoin_samples(folder, name)
     history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
     stack.callback(history.file.close)
@@ -140,7 +142,9 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     samples = open_files(start, run.history, run.samples, run.files.state)
     gate.recall(samples)
     pinned = frozenset({e.polish.at_step} if e.polish else ())
-    prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned)  # a kill may have come before it
+    prune(
+        run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned
+    )  # a kill may have come before it
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
     writer = Writer(run.files, e.checkpoints, stamp, saved=begin.step if in_place else None, pinned=pinned)

@@ -111,3 +111,23 @@ def test_a_source_without_a_block_is_an_error_with_its_name(tmp_path: Path) -> N
     """It must be told before training, not as a division by zero in it."""
     with pytest.raises(DataError, match="the source tiny must hold at least one block of 9 tokens"):
         Batches({"tiny": tokens(tmp_path, "tiny", [T])}, T, 4, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_documents_touched_by_steps_are_those_of_their_blocks(corpus: dict[str, Btok], data: st.DataObject) -> None:
+    """The bandit's document sets come from here; also right after those very steps were drawn, and in any order."""
+    steps = data.draw(st.lists(st.sampled_from(sorted(corpus)), min_size=1, max_size=8))
+    pulls = {name: data.draw(st.integers(0, 30)) for name in corpus}
+    drawer, names = batches(corpus, rows=3), sorted(corpus)
+    if data.draw(st.booleans()):
+        drawer.draw_steps(steps, pulls)
+    arms, documents = drawer.touched(steps, pulls)
+    got = {(names[arm], document) for arm, document in zip(arms.tolist(), documents.tolist(), strict=True)}
+    seen, expected = dict(pulls), set()
+    for name in steps:
+        for block in drawer.blocks(name, seen[name]).tolist():
+            expected |= {(name, document) for document in drawer.documents(name, block)}
+        seen[name] += 1
+    assert got == expected
+    assert drawer.document_counts() == {"long": 5, "short": 1, "one": 1, "exact": 1}

@@ -45,11 +45,13 @@ def test_a_babbling_model_is_halted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     log = (project.run / "train.log").read_text()
     assert "halted: samples must not score under 30 of 100 5 times in a row" in log
     assert "at step 40" in log
+    assert "5 times in a row" in (project.run / "halted").read_text()
     assert project.train() == HALTED
     assert len(project.steps()) == 40
     assert not (project.root / "results").exists()
     project.edit(samples__every=5, samples__halt_after=0)
     assert project.train() == 0
+    assert not (project.run / "halted").exists()
 
 
 def test_the_gate_counts_over_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

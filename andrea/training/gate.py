@@ -17,6 +17,7 @@ from andrea.quality import babbling, coherence, word_list
 from andrea.runfiles import Record
 from andrea.tokenizer import Tokenizer
 
+HALTED = "halted"  # in the run folder: why, as long as the run has not been started again
 EXIT_HALTED = 76  # the model babbles: the same command would be of no use
 _STRETCHES, _LENGTH = 256, 8192  # of tokens, shared by the sources, that the list of known words is made from
 
