@@ -10,7 +10,10 @@ from tiny_run import NAME
 
 from andrea import proxy
 from andrea.checkpoint import steps_in
+from andrea.experiment import load
 from andrea.recordfile import read_records
+from andrea.training.data import open_data
+from andrea.training.gate import known_words
 
 
 def babbling_from(step: int) -> Any:
@@ -73,3 +76,12 @@ def test_a_pivot_gives_the_model_a_new_chance(tmp_path: Path, monkeypatch: pytes
             assert project.train(stop_after=step) == STOPPED
         assert project.train() == HALTED
         assert len(project.steps()) == 55
+
+
+def test_known_words_come_from_every_source(tmp_path: Path) -> None:
+    """A list from the first source alone would call the words of all others made up."""
+    project = Project(tmp_path)
+    data = open_data(load(project.path), project.root)
+    known = known_words(data.train, data.tokenizer)
+    assert {"what", "sing", "dog"} <= known
+    assert known_words({"beta": data.train["beta"]}, data.tokenizer) <= known

@@ -13,15 +13,8 @@ from andrea.sourcehash import source_hash
 
 VERSIONS = "versions.json"
 ROOT = Path(__file__).resolve().parent.parent.parent
-_CODE = [
-    "andrea/engine/**/*.py",
-    "andrea/training/*.py",
-    *(
-        f"andrea/{name}.py"
-        for name in ("batches", "btok", "bandit", "coverage", "firehose", "philox", "proxy", "sampling", "schedule")
-    ),
-    "andrea/shuffle.py",
-]
+_PARTS = "bandit banditstate batches btok coverage firehose philox proxy rewards sampling schedule shuffle window"
+_CODE = ["andrea/engine/**/*.py", "andrea/training/*.py", *(f"andrea/{name}.py" for name in _PARTS.split())]
 
 
 def made_with() -> dict[str, str]:
