@@ -42,7 +42,7 @@ class Ranking:
     eligible: NDArray[np.bool_]
     bonus: Floats
     penalty: Floats
-    index: Floats  # UCB1 times bonus times penalty; inf while the arm is cold
+    index: Floats  # UCB1; inf while the arm is cold
     focus: NDArray[np.bool_]
     weight: Floats  # after floors and caps; 0 where not eligible
     probability: Floats  # weight / sum of weights
@@ -90,14 +90,15 @@ class Bandit:
         epochs = np.array([self.corpus.epochs(name, arm.pulls) for name, arm in self.arms.items()])
         bonus = 1 + spec.coverage_bonus * np.maximum(0, 1 - self.coverage.shares() / spec.coverage_until)
         penalty = 1 / (1 + epochs)
-        rewards = np.array([arm.signal.reward for arm in arms])
         explore = spec.exploration * np.sqrt(math.log(max(1, int(pulls.sum()))) / np.maximum(pulls, 1))
-        index = np.where(pulls < spec.cold_start, np.inf, (rewards + explore) * bonus * penalty)
-        order = np.lexsort((dice.random(len(arms)), -index, ~eligible))  # eligible first, best first, ties by dice
+        index = np.where(pulls < spec.cold_start, np.inf, self._rewards(eligible) + explore)
+        fresh = eligible & (epochs < spec.focus_epochs)
+        able = fresh if fresh.any() else eligible
+        order = np.lexsort((dice.random(len(arms)), -index, ~able))  # able first, best first, ties by dice
         low, high = spec.focus_sources
         focus = np.zeros(len(arms), bool)
         focus[order[: low + int(dice.random() * (high - low + 1))]] = True
-        focus &= eligible
+        focus &= able
         tentative = self._base * np.where(focus, 1.0, spec.background) * bonus * penalty
         weight = np.where(eligible, np.minimum(np.maximum(tentative, self._floor), self._cap), 0.0)
         return Ranking(eligible, bonus, penalty, index, focus, weight, weight / weight.sum())
@@ -130,6 +131,13 @@ class Bandit:
 
     def _row(self, values: Mapping[str, float]) -> Floats:
         return np.array([values[name] for name in self.names], np.float64)
+
+    def _rewards(self, eligible: NDArray[np.bool_]) -> Floats:
+        """Mean rewards; under the kind "learning" relative to the greatest, if that is above 1."""
+        rewards = np.array([arm.signal.reward for arm in self.arms.values()])
+        if self.spec.reward.kind == "fall":
+            return rewards
+        return rewards / max(1.0, float(rewards[eligible].max()))
 
     def _eligible(self, start: int) -> NDArray[np.bool_]:
         """Arms that may be drawn after step `start`: the warm-up's during the warm-up, all after; never a cap of 0."""

@@ -30,6 +30,7 @@ class BanditSpec:
     exploration: float
     cold_start: int
     focus_sources: tuple[int, int]
+    focus_epochs: float
     background: float
     longest_rest: int
     coverage_bonus: float

@@ -14,7 +14,7 @@ from andrea.recipe import BanditSpec, FirehoseSpec, RewardSpec
 from andrea.window import Window
 
 ROWS = 8
-LEARNING = RewardSpec("learning", alpha=0.1, slow_alpha=0.01, threshold=2.0, scale=0.25, burn_in=10, forget=0.05)
+LEARNING = RewardSpec("learning", alpha=0.1, slow_alpha=0.01, threshold=2.5, scale=2e4, burn_in=10, forget=0.05)
 FALL = RewardSpec("fall", alpha=0.1, slow_alpha=0.01, threshold=0.0, scale=1000.0, burn_in=1, forget=0.0)
 
 
@@ -46,6 +46,7 @@ def recipe(counts: Mapping[str, int], **changes: Any) -> FirehoseSpec:
         exploration=1.0,
         cold_start=10,
         focus_sources=(1, 2),
+        focus_epochs=4.0,
         background=0.1,
         longest_rest=20,
         coverage_bonus=0.3,

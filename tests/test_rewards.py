@@ -33,7 +33,7 @@ def test_what_can_be_learned_rises_and_falls_as_it_is_learned() -> None:
     counts = dict.fromkeys(("fresh", "known", "old", "stale"), 10**6)
     done = drive(Bandit(recipe(counts), 1, Packed(counts)), 600, losses)
     assert shares(done[20:150])["fresh"] > 0.4
-    assert abs(shares(done[-200:])["fresh"] - 0.25) < 0.1
+    assert shares(done[-200:])["fresh"] < 0.3
 
 
 def test_a_tiny_source_is_not_memorised() -> None:
