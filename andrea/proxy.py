@@ -125,7 +125,7 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     engine = open_engine(e, threads)
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, start, engine, log)
-    sampled = open_files(start, run.history, run.samples, run.files.state)
+    sampled = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)
     prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step)  # a kill may have come before it
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()

@@ -106,11 +106,11 @@ class Trainer:
         sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
         saving = self.signals.take_checkpoint() or step % self.experiment.checkpoints.every == 0 or step == target
         # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
-        state = self.snapshot() if sampling else None
+        copy = self.snapshot() if sampling else None
         if sampling:
             self._sample()
         if saving or self.signals.stop is not None:
-            self._save(state)
+            self._save(copy)
 
     def _validate(self) -> None:
         train = self.experiment.train

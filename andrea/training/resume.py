@@ -126,10 +126,15 @@ def open_position(start: Start, firehose: Firehose, experiment: Experiment) -> P
     return Position.from_json(start.state, firehose, sources, state_path(start.path))
 
 
-def open_files(start: Start, history: History, samples: RecordFile, state: Path) -> int:
-    """Cut the run files back to the start, so that no step appears twice; returns the last step that has samples."""
-    history.cut(start.checkpoint.step)
-    kept = samples.cut(start.checkpoint.step)
+def open_files(start: Start, history: History, samples: RecordFile, prompts: int, state: Path) -> int:
+    """Cut the run files back to the start, so that no step appears twice; returns the last step that has samples.
+
+    Samples of the very step of which a crash has left less than one for each of the `prompts` are drawn again.
+    """
+    step = start.checkpoint.step
+    history.cut(step)
+    drawn = samples.count_until(step) - samples.count_until(step - 1)
+    kept = samples.cut(step - 1 if 0 < drawn < prompts else step)
     if start.state is not None:
         write_json(state, start.state)  # a kill may have come between a checkpoint and this copy of its state
     last: int = kept[-1]["step"] if kept else 0
