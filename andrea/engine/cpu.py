@@ -30,7 +30,9 @@ class CpuEngine:
     """`kernels` decides how ops are computed; dtype float64 goes with the reference twins and is for tests."""
 
     def __init__(self, shape: Shape, train: TrainSpec, threads: int, kernels: Kernels, dtype: str = "float32") -> None:
-        self._shape, self._train, self._kernels, self._threads = shape, train, kernels, threads
+        if threads < 1:
+            raise EngineError("the engine needs at least one thread", got=threads, fix="pass --threads 1 or more")
+        self._shape, self._train, self._kernels = shape, train, kernels
         rows = train.batch_size // train.microbatches
         self._cut = cut_rows(rows, train.partitions, shape.context)
         self._plan = make_plan(cpu_buffers(shape, rows, train.partitions, dtype))
