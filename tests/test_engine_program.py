@@ -14,18 +14,11 @@ from andrea.engine.reference import KERNELS as TWINS
 from andrea.experiment import Shape
 
 
-def loss_and_gradient(made: Any, batch: Any) -> tuple[float, Any]:
-    """Through the engine's own microbatches and partitions."""
-    made._update.clear()
-    loss = made._gradients(batch)
-    return loss, made.gradient() / made._train.microbatches
-
-
 @pytest.mark.parametrize("shape", [SHAPE, UNTIED], ids=["tied", "untied"])
 def test_gradient_against_differences(shape: Shape) -> None:
     """Guards the wiring: every parameter's gradient, on a sample of each tensor, in float64."""
     made, batch = engine(shape, kernels=TWINS, dtype="float64"), batches(1)[0]
-    _, gradient = loss_and_gradient(made, batch)
+    _, gradient = made.gradient(batch)
     rng, step = np.random.default_rng(1), 1e-5
     for name, view in views(made._weights, shape).items():
         got, flat = views(gradient, shape)[name].reshape(-1), view.reshape(-1)
@@ -34,9 +27,9 @@ def test_gradient_against_differences(shape: Shape) -> None:
         for j, i in enumerate(chosen):
             before = flat[i]
             flat[i] = before + step
-            above, _ = loss_and_gradient(made, batch)
+            above, _ = made.gradient(batch)
             flat[i] = before - step
-            below, _ = loss_and_gradient(made, batch)
+            below, _ = made.gradient(batch)
             flat[i] = before
             want[j] = (above - below) / (2 * step)
         assert_gradient(got[chosen], want, what=name, relative=2e-6)
@@ -45,9 +38,9 @@ def test_gradient_against_differences(shape: Shape) -> None:
 @pytest.mark.parametrize("shape", [SHAPE, UNTIED], ids=["tied", "untied"])
 def test_loops_against_twins(shape: Shape) -> None:
     """Guards the compiled engine as a whole: loss and gradient near the float64 twin."""
-    exact = loss_and_gradient(engine(shape, kernels=TWINS, dtype="float64"), batches(1)[0])
-    low = loss_and_gradient(engine(shape, kernels=TWINS), batches(1)[0])
-    got = loss_and_gradient(engine(shape, kernels=LOOPS), batches(1)[0])
+    exact = engine(shape, kernels=TWINS, dtype="float64").gradient(batches(1)[0])
+    low = engine(shape, kernels=TWINS).gradient(batches(1)[0])
+    got = engine(shape, kernels=LOOPS).gradient(batches(1)[0])
     assert got[0] == pytest.approx(exact[0], rel=1e-6)
     for name in views(exact[1], shape):
         e, lo, g = (views(x[1], shape)[name] for x in (exact, low, got))
@@ -61,8 +54,8 @@ def test_cuts_agree(microbatches: int, partitions: int) -> None:
     batch = batches(1)[0]
     whole = engine(kernels=TWINS, dtype="float64", partitions=1)
     cut = engine(kernels=TWINS, dtype="float64", microbatches=microbatches, partitions=partitions)
-    loss, gradient = loss_and_gradient(whole, batch)
-    loss2, gradient2 = loss_and_gradient(cut, batch)
+    loss, gradient = whole.gradient(batch)
+    loss2, gradient2 = cut.gradient(batch)
     assert loss2 == pytest.approx(loss, rel=1e-12)
     assert_close(gradient2, gradient, atol=1e-12 * np.abs(gradient).max(), rtol=0, what="gradient")
 
@@ -102,7 +95,7 @@ def test_against_torch() -> None:
     """A third opinion on the whole model, in float64."""
     torch = pytest.importorskip("torch", reason="PyTorch is not a dependency; install it to compare")
     batch = batches(1)[0]
-    _, gradient = loss_and_gradient(engine(UNTIED, kernels=TWINS, dtype="float64"), batch)
+    _, gradient = engine(UNTIED, kernels=TWINS, dtype="float64").gradient(batch)
     leaf = torch.tensor(start_weights(UNTIED).astype(np.float64), requires_grad=True)
     torch_loss(torch, leaf, UNTIED, torch.tensor(batch).long()).backward()
     assert_close(gradient, leaf.grad.numpy(), atol=1e-12, rtol=1e-9, what="gradient")
