@@ -34,10 +34,11 @@ check: tools
 	$(BIN)/snakemake --lint
 
 python:
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
-	  echo "Python 3.11 or newer is needed, got: $$($(PYTHON) --version 2>&1)"; \
-	  echo "fix: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { \
+	  $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	    echo "Python 3.11 or newer is needed, got: $$($(PYTHON) --version 2>&1)"; \
+	    echo "fix: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }; \
+	  $(PYTHON) -m venv $(VENV); }
 
 base: python
 	@test -f $(VENV)/base-$$($(HASH) $(BASE)) || test -f $(VENV)/tools-$$($(HASH) $(TEST)) || { \
@@ -52,8 +53,10 @@ tools: python
 	  touch $(VENV)/tools-$$($(HASH) $(TEST)); }
 
 # Universal: one lock serves every platform and Python version from 3.11 on. Each further lock keeps the base's versions.
+# Versions stay as they are while pyproject.toml allows them; UPGRADE=--upgrade asks for the newest.
+UPGRADE :=
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --universal --generate-hashes --python-version 3.11 \
-	--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
+	$(UPGRADE) --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
 lock: tools
 	env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL \

@@ -45,12 +45,15 @@ def raw_files(experiment: Experiment) -> list[str]:
 def own_texts(folder: str | None) -> list[str]:
     """The user's own text files, so that a new or an edited one is seen. A missing folder is explained by the pull.
 
-    Braces are doubled, because Snakemake reads them as wildcards.
+    ExperimentError for a name with braces: Snakemake takes them for wildcards and knows no way to escape them.
     """
     top = Path(folder) if folder else None
     found = [p for p in top.rglob("*") if p.suffix.lower() in KINDS and p.is_file()] if top else []
     visible = [p for p in found if top and not any(part.startswith(".") for part in p.relative_to(top).parts)]
-    return sorted(str(p).replace("{", "{{").replace("}", "}}") for p in visible)
+    odd = [path for path in visible if set("{}") & set(str(path))]
+    if odd:
+        raise ExperimentError("names of text files must have no braces", got=odd[0], fix="rename the file")
+    return sorted(map(str, visible))
 
 
 def megachat_files(experiment: Experiment) -> list[str]:

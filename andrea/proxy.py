@@ -139,12 +139,11 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     engine = open_engine(e, threads)
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, start, engine, log)
-    samples = open_files(start, run.history, run.samples, run.files.state)
+    samples = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)
     gate.recall(samples)
     pinned = frozenset({e.polish.at_step} if e.polish else ())
-    prune(
-        run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned
-    )  # a kill may have come before it
+    # a kill may have come before it
+    prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned)
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
     writer = Writer(run.files, e.checkpoints, stamp, saved=begin.step if in_place else None, pinned=pinned)

@@ -88,7 +88,7 @@ def _bandit_rules(b: BanditSpec, sources: set[str]) -> list[Rule]:
     at, r = "firehose.bandit", b.reward
     unknown = sorted(set(b.curriculum_warmup_sources) - sources)
     return [
-        (r.slow_alpha < r.alpha, f"{at}.reward.slow_alpha must be below alpha", (r.slow_alpha, r.alpha)),
+        (r.slow_alpha <= r.alpha / 2, f"{at}.reward.slow_alpha must be at most half of alpha", (r.slow_alpha, r.alpha)),
         (
             b.focus_sources[0] <= b.focus_sources[1],
             f"{at}.focus_sources must be [least, most]",

@@ -43,7 +43,13 @@ class Signal:
         return math.sqrt(self.gap2 * (1 - spec.alpha / 2))
 
     def _progress(self, spec: RewardSpec, gains: "Gains") -> float:
-        """Nats a pull, as far as they are more than `threshold` standard deviations of noise."""
+        """Nats a pull, as far as they are more than `threshold` standard deviations of noise.
+
+        0 as long as the slow average does not lag half a time constant of the fast one behind it: at first it is the
+        quicker of the two, because the EMA starts from a single loss.
+        """
+        if gains.lag(self.losses) < 0.5 / spec.alpha:
+            return 0.0
         noise = spec.threshold * self.spread(spec) * gains.noise(self.losses)
         return max(0.0, self.slow - self.fast - noise) / gains.lag(self.losses)
 

@@ -76,7 +76,7 @@ class Micro:
             stderr=subprocess.STDOUT,
             text=True,
             env=environment(),
-            timeout=120,
+            timeout=300,
         )
 
     def grow(self) -> str:

@@ -139,7 +139,7 @@ def edited(file: str, line: str = "\nA_NEW_CONSTANT = 1\n") -> Callable[[Micro],
 
 
 def another_text(micro: Micro) -> None:
-    write_chats(micro.folder / "texts" / "more.jsonl", 77)
+    write_chats(micro.folder / "texts" / "more, with a 'name'.jsonl", 77)
 
 
 def edited_text(micro: Micro) -> None:

@@ -17,7 +17,7 @@ from micro_project import NAME, Micro
 from andrea.checkpoint import steps_in
 from andrea.hooks import trainers
 
-SECONDS = 60.0
+SECONDS = 180.0  # only a run that hangs waits so long
 
 
 def wait_for(condition: Callable[[], bool], micro: Micro) -> None:

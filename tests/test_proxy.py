@@ -19,6 +19,7 @@ from andrea import proxy
 from andrea.checkpoint import bin_path, manifest_path, steps_in
 from andrea.engine import open_engine
 from andrea.errors import AndreaError, CheckpointError, DataError, EngineError, ExperimentError, RunError, StorageError
+from andrea.recordfile import to_array
 from andrea.training import loop
 
 STOPPED = 75
@@ -203,6 +204,20 @@ def test_a_stop_while_samples_are_drawn_does_not_wait(project: Project, undistur
     assert steps_in(project.checkpoints)[-1] == 40
     samples = json.loads((run_folder(project.root) / f"{NAME}.samples.json").read_text())
     assert {r["step"] for r in samples} == {20}
+    project.setup = lambda engine: None
+    assert project.train() == 0
+    assert promised(project.root) == undisturbed
+
+
+def test_samples_of_the_step_that_a_crash_has_torn_are_drawn_again(
+    project: Project, undisturbed: dict[str, str]
+) -> None:
+    """Saved without samples because of a stop, resumed, drawn, and then a power cut: one of two prompts is left."""
+    project.signal_at(40, signal.SIGTERM, generating=True)
+    assert project.train() == STOPPED
+    path = run_folder(project.root) / f"{NAME}.samples.json"
+    records = json.loads(path.read_text())
+    path.write_bytes(to_array([*records, {"step": 40, "prompt": "what the", "text": "", "raw": "", "tokens": 0}]))
     project.setup = lambda engine: None
     assert project.train() == 0
     assert promised(project.root) == undisturbed

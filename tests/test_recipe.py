@@ -42,7 +42,7 @@ def test_sections_round_trip() -> None:
         ({"coverage_until": 0}, "minimum"),
         ({"longest_rest": 0}, "minimum"),
         ({"exploration": -1}, "minimum"),
-        ({"reward": BANDIT["reward"] | {"slow_alpha": 0.1}}, "below alpha"),
+        ({"reward": BANDIT["reward"] | {"slow_alpha": 0.06}}, "at most half of alpha"),
         ({"reward": BANDIT["reward"] | {"kind": "luck"}}, "is not one of"),
         ({"reward": BANDIT["reward"] | {"scal": 1}}, 'did you mean "scale"'),
     ],

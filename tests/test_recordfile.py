@@ -116,7 +116,7 @@ print(len(lengths), lengths[-1])
 
 
 def test_readers_see_whole_json_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dashboard reads at any moment. Appending in place failed here in 1 of 1,000 reads."""
+    """The dashboard reads at any moment. Appending in place failed in 14 of 7,085 reads, at 2,000 writes a second."""
     monkeypatch.setattr(recordfile, "FLUSH_SECONDS", 0.05)
     path = tmp_path / "x.loss.json"
     file = filled(path, 1)

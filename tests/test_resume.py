@@ -82,7 +82,7 @@ def test_any_stop_at_any_moment(tmp_path: Path, undisturbed: dict[str, str]) -> 
         if reached == SIZES["train__steps"]:
             break  # on a fast machine the run may end before the last stops
         assert code == (-signal.SIGKILL if kind == signal.SIGKILL else STOPPED), f"{kind!r} after step {reached}"
-        assert time.monotonic() - asked < 5
+        assert time.monotonic() - asked < 10
         if kind != signal.SIGKILL:
             assert (run_folder(tmp_path) / "checkpoints" / f"step_{reached:06d}.json").exists()
     assert turn >= 3, "the machine is too fast for this test: raise its steps"

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,3 +187,40 @@ def test_training_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{folder}{os.pathsep}{folder.parent}"}
         seen.add(subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True).stdout)
     assert len(seen) == 1
+
+
+ORPHANS = """
+import multiprocessing, sys, time
+from andrea.tokenizer import Tokenizer, parallel
+from andrea.tokenizer.exported import from_segments
+
+if __name__ == "__main__":
+    parallel.BATCH_BYTES = 1000
+    encoded = Tokenizer(from_segments([b"ab"]), "").encode_many(["ab" * 500] * 200, 2)
+    next(encoded)
+    print(*[worker.pid for worker in multiprocessing.active_children()], flush=True)
+    time.sleep(60)
+"""
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    """A pool's workers wait for work for ever when nobody is left to send it."""
+    (tmp_path / "program.py").write_text(ORPHANS)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    with subprocess.Popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, env=env) as parent:
+        assert parent.stdout
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(workers) == 2
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in workers)
+
+
+def alive(pid: int) -> bool:
+    """False also for a dead process that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -14,10 +14,7 @@ __all__ = ["Engine", "Snapshot", "open_engine", "versions"]
 
 
 def open_engine(experiment: Experiment, threads: int) -> Engine:
-    """The engine that the experiment names, ready for load(); EngineError when it cannot run here.
-
-    Compiling the CPU loops takes some seconds on the first start of a machine.
-    """
+    """The engine that the experiment names, ready for load(); EngineError when it cannot run here."""
     return _ENGINES[experiment.train.engine](experiment, threads)
 
 
@@ -36,7 +33,9 @@ def versions() -> dict[str, str]:
 def _open_cpu(experiment: Experiment, threads: int) -> Engine:
     from andrea.engine.cpu import CpuEngine
     from andrea.engine.loops import KERNELS
+    from andrea.engine.warmup import warm_up
 
+    warm_up(experiment.train)
     return CpuEngine(experiment.shape, experiment.train, threads, KERNELS)
 
 

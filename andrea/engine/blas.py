@@ -38,6 +38,11 @@ def _controller() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+def _libraries() -> list[dict[str, Any]]:
+    """What is loaded, NumPy's own first: another package may have brought a second one."""
+    return sorted(_controller().info(), key=lambda info: "numpy" not in info["filepath"])
+
+
 def one_thread() -> AbstractContextManager[Any]:
     """While it lasts the BLAS uses one thread a call."""
     limit: AbstractContextManager[Any] = _controller().limit(limits=1)
@@ -46,7 +51,7 @@ def one_thread() -> AbstractContextManager[Any]:
 
 def versions() -> dict[str, str]:
     """Name, version and core type of the library."""
-    for info in _controller().info():
+    for info in _libraries():
         return {
             "blas": f"{info['internal_api']} {info['version']}",
             "blas_core": str(info.get("architecture", "unknown")),
@@ -74,7 +79,7 @@ def register() -> None:
 @cache
 def _library_sgemm() -> int | None:
     """The address of cblas_sgemm in the library that NumPy has loaded."""
-    for info in _controller().info():
+    for info in _libraries():
         library = ctypes.CDLL(info["filepath"])
         for name in NAMES:
             if hasattr(library, name):

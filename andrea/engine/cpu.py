@@ -30,7 +30,9 @@ class CpuEngine:
     """`kernels` decides how ops are computed; dtype float64 goes with the reference twins and is for tests."""
 
     def __init__(self, shape: Shape, train: TrainSpec, threads: int, kernels: Kernels, dtype: str = "float32") -> None:
-        self._shape, self._train, self._kernels, self._threads = shape, train, kernels, threads
+        if threads < 1:
+            raise EngineError("the engine needs at least one thread", got=threads, fix="pass --threads 1 or more")
+        self._shape, self._train, self._kernels = shape, train, kernels
         rows = train.batch_size // train.microbatches
         self._cut = cut_rows(rows, train.partitions, shape.context)
         self._plan = make_plan(cpu_buffers(shape, rows, train.partitions, dtype))
@@ -122,10 +124,14 @@ class CpuEngine:
             f"matrix products by {blas.describe()}, asked for by train.engine"
         )
 
-    def gradient(self) -> Array:
-        """The flat gradient as the last _gradients left it, added over partitions; for tests."""
-        total: Array = sum(part["grad"] for part in self._parts)  # type: ignore[assignment]
-        return total
+    def gradient(self, batch: NDArray[np.int32]) -> tuple[float, Array]:
+        """Mean loss and flat mean gradient of one batch (B, T+1), without an update: to look at, and for tests."""
+        self._check_tokens(batch, (self._train.batch_size,))
+        with blas.one_thread():
+            loss = self._gradients(batch)
+        total: Array = np.sum([part["grad"] for part in self._parts], axis=0) / self._train.microbatches
+        self._update.clear()
+        return loss, total
 
     def _gradients(self, batch: NDArray[np.int32]) -> float:
         """Add one batch's gradient, microbatch by microbatch; the mean loss."""

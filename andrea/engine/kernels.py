@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]  # float32 or float64: an op takes either, all of one type
-Floats = NDArray[np.floating[Any]]
 Kernel = Callable[..., None]
 
 LAYERNORM_EPS = 1e-5

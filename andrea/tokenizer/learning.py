@@ -9,15 +9,17 @@ from andrea.tokenizer.exported import Learned, from_merges, from_segments
 
 def train(texts: Sequence[str], spec: TokenizerSpec) -> Learned:
     """Exactly `spec.segments` segments. Raises DataError when `texts` do not hold so many."""
-    sizes = {"segments": spec.segments, "max_segment_bytes": spec.max_segment_bytes, "min_count": spec.min_count}
-    return (
-        from_segments(harris.train(texts, **sizes)) if spec.kind == "harris" else from_merges(bpe.train(texts, **sizes))
-    )
+    if spec.kind == "harris":
+        return from_segments(harris.train(texts, **_limits(spec)))
+    return from_merges(bpe.train(texts, **_limits(spec)))
 
 
 def segments_in(texts: Sequence[str], spec: TokenizerSpec) -> set[bytes]:
     """The segments that `texts` would give, at most `spec.segments`."""
-    sizes = {"segments": spec.segments, "max_segment_bytes": spec.max_segment_bytes, "min_count": spec.min_count}
     if spec.kind == "harris":
-        return set(harris.learn(texts, **sizes))
-    return set(bpe.results(bpe.learn(texts, **sizes)))
+        return set(harris.learn(texts, **_limits(spec)))
+    return set(bpe.results(bpe.learn(texts, **_limits(spec))))
+
+
+def _limits(spec: TokenizerSpec) -> dict[str, int]:
+    return {"segments": spec.segments, "max_segment_bytes": spec.max_segment_bytes, "min_count": spec.min_count}

@@ -117,12 +117,12 @@ class Trainer:
         due = step % self.experiment.checkpoints.every == 0 or step == target or self._at_pivot()
         saving = self.signals.take_checkpoint() or due
         # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
-        state = self.snapshot() if sampling else None
+        copy = self.snapshot() if sampling else None
         if sampling:
             self._sample()
         babbling = self.gate.babbling()
         if saving or babbling or self.signals.stop is not None:
-            self._save(state)
+            self._save(copy)
         if babbling:
             self.writer.wait()
             raise self.gate.halt()
@@ -133,11 +133,8 @@ class Trainer:
 
     def _pivot(self) -> None:
         """Put samples and state of the steps so far in an archive, and go on under the polish section."""
-        e, step, after = (
-            self.experiment,
-            self.position.step,
-            open_firehose(self.experiment, self.batches, polished=True),
-        )
+        e, step = self.experiment, self.position.step
+        after = open_firehose(e, self.batches, polished=True)
         self.samples.flush()
         self.writer.wait()
         archive_pivot(e, self.writer.files.state.parent, step)

@@ -134,14 +134,16 @@ def open_position(start: Start, firehose: Firehose, experiment: Experiment) -> P
     return Position.from_json(start.state, firehose, sources, state_path(start.path))
 
 
-def open_files(start: Start, history: History, samples: RecordFile, state: Path) -> list[Record]:
+def open_files(start: Start, history: History, samples: RecordFile, prompts: int, state: Path) -> list[Record]:
     """Cut the run files back to the start, so that no step appears twice; returns the samples that stay.
 
-    Those from before a polish pivot do not: they are in its archive.
+    Samples of the very step of which a crash has left less than one for each of the `prompts` are drawn again. Those
+    from before a polish pivot do not stay: they are in its archive.
     """
-    history.cut(start.checkpoint.step)
-    polish = start.state and start.state["polish"]
-    kept = samples.cut(start.checkpoint.step, after=polish["at_step"] if polish else -1)
+    step, polish = start.checkpoint.step, start.state and start.state["polish"]
+    history.cut(step)
+    drawn = samples.count_until(step) - samples.count_until(step - 1)
+    kept = samples.cut(step - 1 if 0 < drawn < prompts else step, after=polish["at_step"] if polish else -1)
     if start.state is not None:
         write_json(state, start.state)  # a kill may have come between a checkpoint and this copy of its state
     return kept

@@ -17,11 +17,16 @@ from andrea.engine import blas, kernels
 from andrea.errors import EngineError
 
 
+def folder() -> Path:
+    """The folder of this version's compiled loops; it exists once something is in it."""
+    return _base(numba.config.CACHE_DIR) / f"loops-{_digest()}"
+
+
 @contextmanager
 def own_cache() -> Iterator[None]:
     """Functions that are decorated inside keep their compiled code in our folder."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_base(before) / f"loops-{_digest()}")
+    numba.config.CACHE_DIR = str(folder())
     try:
         yield
     finally:
@@ -33,13 +38,13 @@ def _base(configured: str) -> Path:
     if configured:
         return Path(configured)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for folder in (Path(__file__).parent / "__pycache__", home / "andrea"):
+    for place in (Path(__file__).parent / "__pycache__", home / "andrea"):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
-            return folder
+        if os.access(place, os.W_OK):
+            return place
     raise EngineError(
         "compiled loops need a folder that can be written",
         got=f"neither the package nor {home} can",

@@ -1,8 +1,9 @@
 """Matrix products inside compiled loops: the address of a sgemm, called without going back to Python.
 
 Some cores have kernels in OpenBLAS for products of at most a million multiplications, which skip its packing and
-run at the processor's peak (measured on SkylakeX kernels: 115 against 102 GFLOP/s). There a large product is cut
-into such blocks here, the right-hand block copied together once. The cut depends on sizes and core type only.
+run at the processor's peak (measured on its SkylakeX kernels: 114 against 100 GFLOP/s). There a product of matrices
+with short rows is cut into such blocks; with long rows the blocks' rows fall on each other in the cache, and the
+whole product is faster. The choice depends on sizes and core type only.
 """
 
 from typing import Any
@@ -22,8 +23,9 @@ PLAIN, TRANSPOSED = 111, 112
 ITEM = 4  # bytes of a float32
 
 BLOCKED = has_small_kernels()
-ROWS, SIDE, SLACK = 48, 128, 16  # a block is ROWS x SIDE x SIDE; a remainder up to SLACK joins the last one
-BLOCK = (SIDE + SLACK) ** 2
+ROWS, WIDTH, DEPTH, SLACK = 48, 64, 240, 16  # of a block; a remainder up to SLACK joins the last one
+SHORT = 640  # floats in the longest row of a product that is cut
+BLOCK = (WIDTH + SLACK) * (DEPTH + SLACK)
 assert ROWS * BLOCK <= 1_000_000, "a block must be small enough for the small kernels"
 
 # cblas_sgemm. All sizes are declared 64 bits wide: a library with 32-bit sizes reads the lower half of each.
@@ -73,42 +75,40 @@ def add_transposed_times(out: Any, x: Any, y: Any) -> None:
 def product(out: Any, left: Any, x: Any, right: Any, y: Any, n: Any, m: Any, k: Any, beta: Any) -> None:
     """out (n, m) = beta out + op(x) (n, k) op(y) (k, m), all stored in full rows."""
     ldx, ldy = x.shape[1], y.shape[1]
-    if not BLOCKED or n < ROWS:
+    if not BLOCKED or n < ROWS or max(ldx, ldy, m) > SHORT:
         a, b, c = x.ctypes.data, y.ctypes.data, out.ctypes.data
         sgemm(ROW_MAJOR, left, right, n, m, k, f32(1), a, ldx, b, ldy, beta, c, m)
         return
     block = numba.carray(stack_block(), (BLOCK,))
     first_m = 0
     while first_m < m:
-        width = step(m - first_m)
+        width = part(m - first_m, WIDTH)
         first_k = 0
         while first_k < k:
-            depth = step(k - first_k)
-            copy_block(block, right, y, first_k, depth, first_m, width)
+            depth = part(k - first_k, DEPTH)
+            b, ldb = y.ctypes.data + ITEM * (first_k * ldy + first_m), ldy
+            if right == TRANSPOSED:
+                copy_transposed(block, y, first_k, depth, first_m, width)
+                b, ldb = block.ctypes.data, width
             keep = beta if first_k == 0 else f32(1)
             for first_n in range(0, n, ROWS):
                 at = first_n * ldx + first_k if left == PLAIN else first_k * ldx + first_n
-                a, b, c = x.ctypes.data + ITEM * at, block.ctypes.data, out.ctypes.data + ITEM * (first_n * m + first_m)
+                a, c = x.ctypes.data + ITEM * at, out.ctypes.data + ITEM * (first_n * m + first_m)
                 rows = min(ROWS, n - first_n)
-                sgemm(ROW_MAJOR, left, PLAIN, rows, width, depth, f32(1), a, ldx, b, width, keep, c, m)
+                sgemm(ROW_MAJOR, left, PLAIN, rows, width, depth, f32(1), a, ldx, b, ldb, keep, c, m)
             first_k += depth
         first_m += width
 
 
 @njit(**LOOP)
-def step(left: Any) -> Any:
+def part(left: Any, size: Any) -> Any:
     """The size of the next block when so much is left."""
-    return left if left <= SIDE + SLACK else SIDE
+    return left if left <= size + SLACK else size
 
 
 @njit(**LOOP)
-def copy_block(block: Any, right: Any, y: Any, first_k: Any, depth: Any, first_m: Any, width: Any) -> None:
-    """block (depth, width) = the part of op(y) that starts at (first_k, first_m)."""
-    if right == PLAIN:
-        for i in range(depth):
-            for j in range(width):
-                block[i * width + j] = y[first_k + i, first_m + j]
-    else:
+def copy_transposed(block: Any, y: Any, first_k: Any, depth: Any, first_m: Any, width: Any) -> None:
+    """block (depth, width) = y[first_m : first_m + width, first_k : first_k + depth]'."""
+    for i in range(depth):
         for j in range(width):
-            for i in range(depth):
-                block[i * width + j] = y[first_m + j, first_k + i]
+            block[i * width + j] = y[first_m + j, first_k + i]

@@ -1,0 +1,103 @@
+"""Text generation with a cache against the whole forward pass."""
+
+import numpy as np
+import pytest
+from engine_cases import SHAPE, UNTIED, engine
+
+from andrea.engine.cpu import CpuEngine
+from andrea.engine.generate import choose
+from andrea.errors import EngineError
+from andrea.experiment import Shape
+
+ROOMY = Shape(vocab_size=19, d_model=12, n_heads=3, n_layers=2, context=40, tied_head=True)
+
+
+def next_logits(made: CpuEngine, text: list[int]) -> np.ndarray:
+    """Logits after `text`, by the loss of every possible next token: -loss is the logit up to a constant."""
+    shape, nats = made._shape, []
+    for token in range(shape.vocab_size):
+        block = np.zeros((1, shape.context + 1), np.int32)
+        block[0, : len(text) + 1] = [*text, token]
+        program = made._programs[0](1)
+        made._forward(program, block)
+        nats.append(program.losses[len(text) - 1])
+    return -np.array(nats)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, UNTIED], ids=["tied", "untied"])
+@pytest.mark.parametrize("prompt", [[3], [3, 1, 4, 1]])
+def test_greedy_is_the_argmax_of_the_forward_pass(shape: Shape, prompt: list[int]) -> None:
+    """Guards the cache: each token is the likeliest one after everything before it."""
+    made = engine(shape)
+    room = shape.context - len(prompt)
+    found = made.generate([prompt], room, temperature=0.0, top_k=0, seed=1, step=0)[0]
+    text = list(prompt)
+    for token in found:
+        logits = next_logits(made, text)
+        assert logits[token] >= logits.max() - 1e-5
+        text.append(token)
+
+
+def test_beyond_the_context() -> None:
+    """Guards the rule for a full context: the last half stays, and text goes on as if it had been the prompt."""
+    made = engine(ROOMY)
+    long = made.generate([[5, 6]], 60, temperature=0.0, top_k=0, seed=1, step=0)[0]
+    assert len(long) == 60
+    text = [5, 6, *long]
+    kept = text[21:41]  # token 40 comes from a full context; for the next one the last 20 tokens are run again
+    assert made.generate([kept], 20, temperature=0.0, top_k=0, seed=1, step=0)[0] == text[41:61]
+
+
+def test_streams_by_prompt_and_step() -> None:
+    """Guards the random numbers: they belong to (seed, step, prompt index), not to what was generated before."""
+    made = engine()
+    settings = {"temperature": 1.3, "top_k": 0, "seed": 1}
+    together = made.generate([[1], [2], [1]], 6, **settings, step=5)
+    assert together == made.generate([[1], [2], [1]], 6, **settings, step=5)
+    assert together[:2] == made.generate([[1], [2]], 6, **settings, step=5)
+    assert together[0] != together[2]
+    assert together != made.generate([[1], [2], [1]], 6, **settings, step=6)
+
+
+def test_choose() -> None:
+    """Guards temperature and top_k: the cut keeps exactly k, ties go to the lowest id, shares follow the softmax."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
+    assert choose(logits, 0.0, 0, rng) == 1
+    assert choose(np.zeros(5, np.float32), 0.0, 0, rng) == 0
+    assert {choose(logits, 1.0, 2, rng) for _ in range(200)} == {1, 3}
+    assert {choose(np.zeros(5, np.float32), 1.0, 2, rng) for _ in range(200)} == {0, 1}
+    assert {choose(logits, 1.0, 1, rng) for _ in range(50)} == {1}
+    shares = np.bincount([choose(logits, 1.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    assert np.allclose(shares, [0.1, 0.4, 0.2, 0.3], atol=0.015)
+    flatter = np.bincount([choose(logits, 2.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    assert np.allclose(flatter, np.sqrt([0.1, 0.4, 0.2, 0.3]) / np.sqrt([0.1, 0.4, 0.2, 0.3]).sum(), atol=0.015)
+
+
+def test_one_random_number_a_token() -> None:
+    """Guards the stream's place: top_k and temperature do not change how many numbers a token takes."""
+    logits = np.arange(6, dtype=np.float32)
+    for temperature, top_k in ((1.0, 0), (0.5, 2), (5.0, 6)):
+        rng, other = np.random.default_rng(3), np.random.default_rng(3)
+        choose(logits, temperature, top_k, rng)
+        other.random()
+        assert rng.random() == other.random()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [([], "1 to 6 tokens"), ([0] * 7, "1 to 6 tokens"), ([19], "must lie in 0..18"), ([-1], "must lie in 0..18")],
+    ids=["empty", "long", "high", "low"],
+)
+def test_bad_prompts(prompt: list[int], words: str) -> None:
+    """Guards memory and the context's end."""
+    with pytest.raises(EngineError, match=words):
+        engine().generate([[1], prompt], 3, temperature=0.0, top_k=0, seed=1, step=0)
+
+
+@pytest.mark.parametrize("change", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}])
+def test_bad_settings(change: dict[str, float]) -> None:
+    """Guards against settings that mean nothing."""
+    settings = {"temperature": 1.0, "top_k": 0} | change
+    with pytest.raises(EngineError, match="tokens and top_k"):
+        engine().generate([[1]], 3, **settings, seed=1, step=0)  # type: ignore[arg-type]
