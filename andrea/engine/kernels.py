@@ -43,4 +43,4 @@ class Kernels:
 
 def attention_work(length: int, d_head: int) -> int:
     """Floats of workspace that an attention op takes for rows of `length` tokens."""
-    return 8 * length * d_head + ATTENTION_TILE * (d_head + max(length, 8 * ATTENTION_TILE))
+    return 8 * length * d_head + ATTENTION_TILE * (d_head + 1 + max(length, 8 * ATTENTION_TILE))

@@ -19,7 +19,7 @@ The algorithm, for N segments:
 6. Rank by what a segment does save: encode part of the sample by greedy longest match with all that are left; its
    strength is its uses times the tokens it would cost without it, less one. Drop the weakest and repeat, down to N.
 7. Some were dropped because longer ones, dropped later, stood in for them. Three times, bring back those that would
-   save most now (count * (tokens it takes now - 1)) and drop the weakest again.
+   save most now (count * (tokens it takes now - 1)) and drop the weakest again; keep the change if it saves tokens.
 
 The chat marks always stay, and no segment reaches across one's end (see `crosses_mark`), so that a prompt which ends
 in a mark is cut as it was in training.
@@ -76,9 +76,12 @@ def learn(texts: Sequence[str], *, segments: int, max_segment_bytes: int, min_co
     chosen = fixed + best
     for share in _ROUNDS:
         chosen = _without_weakest(chosen, fixed, max(segments, int(share * segments)), part)
+    tokens = _tokens(chosen, part)
     for share in _RETURNS:
-        chosen += _missed(chosen, best, counts)[: int(share * segments)]
-        chosen = _without_weakest(chosen, fixed, segments, part)
+        more = chosen + _missed(chosen, best, counts)[: int(share * segments)]
+        changed = _without_weakest(more, fixed, segments, part)
+        if (fewer := _tokens(changed, part)) < tokens:
+            chosen, tokens = changed, fewer
     return chosen
 
 
@@ -184,6 +187,11 @@ def _missed(segments: list[bytes], pool: list[bytes], counts: Mapping[bytes, int
     find = bytes_pattern(segments).findall
     saved = {segment: counts[segment] * (len(find(segment)) - 1) for segment in set(pool).difference(segments)}
     return sorted(saved, key=lambda segment: (-saved[segment], segment))
+
+
+def _tokens(segments: list[bytes], texts: list[bytes]) -> int:
+    find = bytes_pattern(segments).findall
+    return sum(len(find(text)) for text in texts)
 
 
 def _strengths(segments: list[bytes], texts: list[bytes]) -> dict[bytes, int]:

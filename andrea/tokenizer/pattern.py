@@ -15,11 +15,12 @@ from andrea.tokenizer.ids import spell
 
 Trie = dict[int | str, "Trie"]
 _END = -1
+_BYTE = [chr(byte) if chr(byte).isascii() and chr(byte).isalnum() else f"\\x{byte:02x}" for byte in range(256)]
 
 
 def bytes_pattern(segments: Iterable[bytes]) -> re.Pattern[bytes]:
     """Matches the longest segment at each place, else one byte. `findall` cuts any bytes without a gap."""
-    source = _expression(segments, lambda byte: b"\\x%02x".decode() % byte)
+    source = _expression(segments, _BYTE.__getitem__)
     return re.compile((f"{source}|." if source else ".").encode(), re.DOTALL)
 
 

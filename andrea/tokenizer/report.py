@@ -18,7 +18,7 @@ from andrea.tokenizer.ids import FIRST_SEGMENT
 from andrea.tokenizer.learning import segments_in
 
 HELDOUT_BYTES = 1_000_000  # per source
-_OVERLAP_BYTES = 1_000_000  # of each other sample, at least
+_OVERLAP_BYTES = 500_000  # of each other sample, at least
 _OVERLAP_BYTES_EACH = 500  # and per segment
 
 Sample = Mapping[str, Sequence[str]]  # source -> texts

@@ -37,6 +37,7 @@ def k_attn_fwd(out: Any, lse: Any, q: Any, k: Any, v: Any, work: Any) -> None:
     k_head = work[2 * size : 3 * size].reshape(d, length)
     o = work[3 * size : 3 * size + TILE * d].reshape(TILE, d)
     s = work[3 * size + TILE * d : 3 * size + TILE * (d + length)].reshape(TILE, length)
+    totals = work[3 * size + TILE * (d + length) :][:TILE]
     for b in range(batch):
         for h in range(heads):
             gather(q_head, q[b], h * d, f32(1 / np.sqrt(d)))
@@ -46,11 +47,12 @@ def k_attn_fwd(out: Any, lse: Any, q: Any, k: Any, v: Any, work: Any) -> None:
                 rows = min(TILE, length - first)
                 scores(s, q_head, k_head, first, rows)
                 for i in range(rows):
-                    lse[b, h, first + i] = softmax(s[i], first + i + 1, first + rows)
+                    totals[i], lse[b, h, first + i] = exponentials(s[i], first + i + 1, first + rows)
                 mix(o, s, v_head, rows, first + rows)
                 for i in range(rows):
+                    inverse = f32(1) / totals[i]
                     for j in range(d):
-                        out[b, first + i, h * d + j] = o[i, j]
+                        out[b, first + i, h * d + j] = o[i, j] * inverse
 
 
 @njit(**LOOP)
@@ -65,18 +67,15 @@ def scores(s: Any, q: Any, k: Any, first: Any, rows: Any) -> None:
 
 
 @njit(**LOOP)
-def softmax(row: Any, seen: Any, keys: Any) -> Any:
-    """row[:seen] becomes its softmax, row[seen:keys] zero; returns the log-sum-exp."""
+def exponentials(row: Any, seen: Any, keys: Any) -> Any:
+    """row[:seen] becomes exp(row - largest), row[seen:keys] zero; returns the sum and the log-sum-exp."""
     top = row_max(row.ctypes.data, seen)
     for j in range(seen):
         row[j] = exp32(row[j] - top)
     total = row_sum(row.ctypes.data, seen)
-    inverse = f32(1) / total
-    for j in range(seen):
-        row[j] *= inverse
     for j in range(seen, keys):
         row[j] = f32(0)
-    return top + np.log(total)
+    return total, top + np.log(total)
 
 
 @njit(**LOOP)
