@@ -3,6 +3,7 @@
 Everything follows from a saved state, the loss history and the token files; a run under way may be looked at.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from andrea.files import read_json
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
 from andrea.recordfile import Record, read_records
+from andrea.tokenizer import Tokenizer
 from andrea.training.data import TrainingData, open_data
 from andrea.training.pivot import misfit
 from andrea.training.position import Position
@@ -23,6 +25,7 @@ from andrea.training.runfolder import RECORD
 from andrea.window import Firehose
 
 _STATE = ".state.json"
+NEXT = "\n--- next document ---\n"
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,19 @@ def step_view(a: Audited, step: int, characters: int) -> str:
     rows = a.batches.draw(source, pulls).tolist()
     for row, (block, ids) in enumerate(zip(blocks.tolist(), rows, strict=True)):
         documents = a.batches.documents(source, block)
-        text = a.data.tokenizer.decode(ids)
+        text = _decoded(ids, a.data.tokenizer)
         shown = text if len(text) <= characters else text[:characters] + "..."
         which = (
             f"document {documents[0]:,}" if len(documents) == 1 else f"documents {documents[0]:,} to {documents[-1]:,}"
         )
         lines.append(f"\nrow {row}: block {block:,}, {which}\n{shown}")
     return "\n".join(lines)
+
+
+def _decoded(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The text of a row, with a line between two documents."""
+    starts = [0, *(place for place, token in enumerate(ids) if place and token == tokenizer.bos), len(ids)]
+    return NEXT.join(tokenizer.decode(list(ids[start:end])) for start, end in itertools.pairwise(starts))
 
 
 def _common(a: Audited, name: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fake_engine import FakeEngine
 from tiny_run import NAME
 
 from andrea import proxy
-from andrea.audit import arms_table, open_audit, step_view
+from andrea.audit import NEXT, arms_table, open_audit, step_view
 from andrea.checkpoint import bin_path, state_path
 from andrea.errors import RunError
 from andrea.tokenizer import load
@@ -66,8 +66,10 @@ def test_the_viewer_shows_what_the_engine_was_given(tmp_path: Path, monkeypatch:
     for step in (1, 13, 14, 60):
         text = step_view(audited, step, 10**6)
         shown = re.split(r"\n\nrow \d+: [^\n]+\n", text)[1:]
-        assert shown == [tokenizer.decode(ids) for ids in given[step]]
+        assert [row.replace(NEXT, "") for row in shown] == [tokenizer.decode(ids) for ids in given[step]]
         assert f"step {step}: {project.steps()[step - 1]['source']}" in text
+        bos = sum(ids[1:].count(tokenizer.bos) for ids in given[step])
+        assert text.count(NEXT) == bos
     assert step_view(audited, 1, 5).endswith("...")
 
 
