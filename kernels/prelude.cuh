@@ -27,6 +27,10 @@ __device__ __forceinline__ float to_float(act_t v) { return v; }
 __device__ __forceinline__ act_t to_act(float v) { return v; }
 #endif
 
+#ifndef INFINITY  // NVRTC has no <math.h>
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
 constexpr int WARP = 32;
 constexpr unsigned FULL = 0xffffffffu;        // every lane takes part
 constexpr int PACK = 16 / (int)sizeof(act_t);  // elements of one 16-byte access: 4 or 8

@@ -1,0 +1,93 @@
+// Cross-entropy over the padded vocabulary, with its backward twin, and the two in one pass. The head's matrix
+// product is in head.cu.
+//
+//   forward   loss[n] = lse[n] - logits[n, target[n]]          lse = log(sum over v < V of exp(logits[n, v]))
+//   backward  dlogits[n, v] = (exp(logits - lse) - (v == target)) * scale       0 where v >= V
+//             scale = loss_scale / N
+//
+// Shapes   logits: (N, P) act_t, P a multiple of PACK, P >= V; losses lse: (N,) float32
+//          tokens: (B, T + 1) int32, the target of position (b, t) is tokens[b, t + 1]
+// Writes   fwd assigns losses and lse; bwd assigns logits, in place; fused assigns losses and logits in one launch: the
+//          second reading of a row comes from the cache. Probabilities are not stored.
+//          k_loss_mean adds mean(losses) * share to control.loss
+// Launch   fwd, bwd, fused: grid (N,), block (256,)     mean: grid (1,), block (1024,)     block_sums: grid (B,), block (256,)
+// Repeats  bit for bit
+#include "prelude.cuh"
+#include "control.cuh"
+
+// log(sum(exp)) of one row by one block, in one pass: each thread keeps its own maximum and rescales its sum.
+__device__ __forceinline__ float row_lse(const act_t* row, int V) {
+    float top = -INFINITY, sum = 0.0f;
+    for (int v = threadIdx.x * PACK; v < V; v += blockDim.x * PACK) {
+        const Pack in = load_pack(row + v);
+        float here = top;
+#pragma unroll
+        for (int i = 0; i < PACK; ++i)
+            if (v + i < V) here = fmaxf(here, in.get(i));
+        float more = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PACK; ++i)
+            if (v + i < V) more += expf(in.get(i) - here);
+        sum = sum * expf(top - here) + more;
+        top = here;
+    }
+    const float all = block_max(top);
+    return all + logf(block_sum(top == -INFINITY ? 0.0f : sum * expf(top - all)));
+}
+
+// The gradient of one row in its place.
+__device__ __forceinline__ void row_gradient(act_t* row, float lse, int target, float scale, int V, int P) {
+    for (int v = threadIdx.x * PACK; v < P; v += blockDim.x * PACK) {
+        Pack cell = load_pack(row + v);
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) {
+            const float p = expf(cell.get(i) - lse) - (v + i == target ? 1.0f : 0.0f);
+            cell.set(i, v + i < V ? p * scale : 0.0f);
+        }
+        store_pack(row + v, cell);
+    }
+}
+
+__device__ __forceinline__ int target_of(const int* tokens, int row, int T) {
+    return tokens[(size_t)(row / T) * (T + 1) + row % T + 1];
+}
+
+extern "C" __global__ void k_loss_fwd(float* losses /* N */, float* lse /* N */, const act_t* logits /* N P */,
+                                      const int* tokens /* B S */, int T, int V, int P) {
+    const act_t* row = logits + (size_t)blockIdx.x * P;
+    const float all = row_lse(row, V);
+    if (threadIdx.x != 0) return;
+    lse[blockIdx.x] = all;
+    losses[blockIdx.x] = all - to_float(row[target_of(tokens, blockIdx.x, T)]);
+}
+
+extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse /* N */, const int* tokens /* B S */,
+                                      const Control* control, int T, int V, int P) {
+    const float scale = control->loss_scale / (float)gridDim.x;
+    row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
+                 int T, int V, int P) {
+    act_t* row = logits + (size_t)blockIdx.x * P;
+    const int target = target_of(tokens, blockIdx.x, T);
+    const float at_target = to_float(row[target]);  // read by all before anyone writes: row_lse holds barriers
+    const float all = row_lse(row, V);
+    if (threadIdx.x == 0) losses[blockIdx.x] = all - at_target;
+    row_gradient(row, all, target, control->loss_scale / (float)gridDim.x, V, P);
+}
+
+extern "C" __global__ void k_loss_mean(Control* control, const float* losses /* N */, int N, float share) {
+    float sum = 0.0f;
+    for (int n = threadIdx.x; n < N; n += blockDim.x) sum += losses[n];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) control->loss += sum / (float)N * share;
+}
+
+extern "C" __global__ void k_loss_block_sums(float* sums /* B */, const float* losses /* N */, int T) {
+    float sum = 0.0f;
+    for (int t = threadIdx.x; t < T; t += blockDim.x) sum += losses[(size_t)blockIdx.x * T + t];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
