@@ -1,0 +1,64 @@
+"""Engines: they know tensors, and nothing of files, sources or bandits."""
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from andrea.engine import blas
+from andrea.engine.interface import Engine, Snapshot
+from andrea.errors import EngineError
+from andrea.experiment import Experiment
+
+__all__ = ["Engine", "Snapshot", "open_engine", "versions"]
+
+
+def open_engine(experiment: Experiment, threads: int) -> Engine:
+    """The engine that the experiment names, ready for load(); EngineError when it cannot run here.
+
+    Compiling the CPU loops takes some seconds on the first start of a machine.
+    """
+    return _ENGINES[experiment.train.engine](experiment, threads)
+
+
+def versions() -> dict[str, str]:
+    """Everything that can change the bits of a result on the CPU."""
+    return {
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+        "llvmlite": version("llvmlite"),
+        **blas.versions(),
+        "cpu": _cpu_model(),
+    }
+
+
+def _open_cpu(experiment: Experiment, threads: int) -> Engine:
+    from andrea.engine.cpu import CpuEngine
+    from andrea.engine.reference import KERNELS
+
+    return CpuEngine(experiment.shape, experiment.train, threads, KERNELS)
+
+
+def _open_cuda(experiment: Experiment, threads: int) -> Engine:  # noqa: ARG001
+    raise EngineError(
+        f'{experiment.name} asks for "engine": "cuda", and this version has no CUDA engine yet',
+        got="no CUDA engine",
+        fix=(
+            'write "engine": "cpu" and "precision": "fp32" in the train section; `andrea show` estimates how long that takes. '
+            "When the CUDA engine comes, it will need an NVIDIA card and `pip install '.[cuda13]'`"
+        ),
+    )
+
+
+_ENGINES: dict[str, Callable[[Experiment, int], Engine]] = {"cpu": _open_cpu, "cuda": _open_cuda}
+
+
+def _cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model"))]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,183 @@
+"""The CPU engine: the whole interface of Engine on NumPy's BLAS and compiled loops.
+
+A microbatch's rows are cut into partitions (train.partitions). A partition runs forward and backward alone, on its
+own activations and into its own gradient; the gradients are then added in order. The cut stands in the experiment,
+so the thread count changes the speed and never the bits.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from andrea.engine import blas
+from andrea.engine.arena import Arena
+from andrea.engine.buffers_cpu import cpu_buffers, cut_rows
+from andrea.engine.generate import Generator, generate
+from andrea.engine.interface import Snapshot
+from andrea.engine.kernels import Array, Kernels
+from andrea.engine.layout import count, views
+from andrea.engine.plan import MemoryPlan, make_plan
+from andrea.engine.program import Program
+from andrea.engine.update import Update
+from andrea.engine.workers import Workers
+from andrea.errors import EngineError
+from andrea.experiment import Shape, TrainSpec
+
+
+class CpuEngine:
+    """`kernels` decides how ops are computed; dtype float64 goes with the reference twins and is for tests."""
+
+    def __init__(self, shape: Shape, train: TrainSpec, threads: int, kernels: Kernels, dtype: str = "float32") -> None:
+        self._shape, self._train, self._kernels, self._threads = shape, train, kernels, threads
+        rows = train.batch_size // train.microbatches
+        self._cut = cut_rows(rows, train.partitions, shape.context)
+        self._plan = make_plan(cpu_buffers(shape, rows, train.partitions, dtype))
+        arena = Arena(self._plan)
+        buffers = arena.take_all()
+        arena.seal()
+        self._workers = Workers(min(threads, train.partitions))
+        self._weights, self._m, self._v = (buffers[name] for name in ("weights", "m", "v"))
+        self._parts = [_strip(buffers, f"{p}.") for p in range(self._cut.partitions)]
+        grads = [part["grad"] for part in self._parts]
+        self._update = Update(shape, train, kernels, self._workers, buffers, grads)
+        named, dnamed = views(self._weights, shape), views(grads[0], shape)
+        self._generator = Generator(shape, kernels, named, dnamed, self._parts[0], buffers)
+        self._programs = [self._build_programs(p, rows) for p in range(self._cut.partitions)]
+        self._step = 0
+
+    def plan(self) -> MemoryPlan:
+        """Every buffer that the engine holds."""
+        return self._plan
+
+    def load(self, weights: Array, m: Array, v: Array, step: int) -> None:
+        """Take over a state: flat float32 vectors in layout order."""
+        n = count(self._shape)
+        for name, source in (("weights", weights), ("m", m), ("v", v)):
+            if source.shape != (n,):
+                raise EngineError(
+                    f"{name} must be a flat vector of {n} numbers for this model",
+                    got=f"shape {source.shape}",
+                    fix="load a checkpoint of the same model section",
+                )
+        self._weights[:], self._m[:], self._v[:] = weights, m, v
+        self._step = step
+        self._update.clear()
+
+    def run(
+        self, batches: NDArray[np.int32], lrs: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """One update a batch. batches (S, B, T+1) int32, lrs (S,); returns losses and gradient norms (S,) float32.
+
+        Losses are in nats, means over the batch. From a loss or norm that is not finite on, nothing is updated.
+        """
+        self._check_tokens(batches, (len(lrs), self._train.batch_size))
+        losses, norms = np.zeros(len(lrs), np.float32), np.zeros(len(lrs), np.float32)
+        frozen = False
+        with blas.one_thread(), np.errstate(all="ignore"):
+            for s, batch in enumerate(batches):
+                loss = self._gradients(batch)
+                norm = self._update.norm()
+                losses[s], norms[s] = loss, norm
+                frozen = frozen or not (math.isfinite(losses[s]) and math.isfinite(norms[s]))
+                if not frozen:
+                    self._step += 1
+                    self._update.apply(norm, float(lrs[s]), self._step)
+                self._update.clear()
+        return losses, norms
+
+    def snapshot(self) -> Snapshot:
+        """Copies of the state."""
+        return Snapshot(self._step, self._weights.copy(), self._m.copy(), self._v.copy())
+
+    def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Nats of each block, summed over its T targets. blocks (N, T+1) int32; returns (N,) float64."""
+        self._check_tokens(blocks, (len(blocks),))
+        group, parts = self._cut.group, self._cut.partitions
+        nats = np.zeros(len(blocks))
+
+        def run(p: int) -> None:
+            for start in range(p * group, len(blocks), parts * group):
+                part = blocks[start : start + group]
+                program = self._programs[p](len(part))
+                self._forward(program, part)
+                nats[start : start + group] = program.losses.reshape(len(part), -1).sum(axis=1, dtype=np.float64)
+
+        with blas.one_thread():
+            self._workers.each(parts, run)
+        return nats
+
+    def generate(
+        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+    ) -> list[list[int]]:
+        """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.generate."""
+        with blas.one_thread():
+            return generate(self._generator, prompts, tokens, temperature, top_k, seed, step)
+
+    def describe(self) -> str:
+        """One line: what runs, and why."""
+        return (
+            f"engine cpu: fp32, {self._workers.threads} threads, {self._cut.partitions} partitions, "
+            f"matrix products by {blas.describe()}, asked for by train.engine"
+        )
+
+    def gradient(self) -> Array:
+        """The flat gradient as the last _gradients left it, added over partitions; for tests."""
+        total: Array = sum(part["grad"] for part in self._parts)  # type: ignore[assignment]
+        return total
+
+    def _gradients(self, batch: NDArray[np.int32]) -> float:
+        """Add one batch's gradient, microbatch by microbatch; the mean loss."""
+        sums = np.zeros(self._cut.partitions)
+
+        def run(p: int) -> None:
+            for micro in np.split(batch, self._train.microbatches):
+                first, last = self._cut.spans[p]
+                for start in range(first, last, self._cut.group):
+                    part = micro[start : min(start + self._cut.group, last)]
+                    program = self._programs[p](len(part))
+                    self._forward(program, part)
+                    sums[p] += program.losses.sum(dtype=np.float64)
+                    program.backward()
+
+        self._workers.each(self._cut.partitions, run)
+        tokens = batch.shape[0] * self._shape.context
+        return sum(sums.tolist(), 0.0) / tokens
+
+    @staticmethod
+    def _forward(program: Program, rows: NDArray[np.int32]) -> None:
+        program.ids[:] = rows[:, :-1]
+        program.targets.reshape(len(rows), -1)[:] = rows[:, 1:]
+        program.forward()
+
+    def _build_programs(self, p: int, rows: int) -> Callable[[int], Program]:
+        """This partition's program for a group of so many rows, all made here."""
+        context = self._shape.context
+        weights, grads = views(self._weights, self._shape), views(self._parts[p]["grad"], self._shape)
+        scale = 1 / (rows * context)
+        made = [
+            Program(self._shape, self._kernels, weights, grads, self._parts[p], size, context, scale)
+            for size in range(1, self._cut.group + 1)
+        ]
+        return lambda size: made[size - 1]
+
+    def _check_tokens(self, blocks: NDArray[np.int32], lead: tuple[int, ...]) -> None:
+        """EngineError unless blocks are int32 token ids of shape (*lead, T+1)."""
+        want = (*lead, self._shape.context + 1)
+        if blocks.shape != want or blocks.dtype != np.int32:
+            raise EngineError(
+                f"a batch must be int32 of shape {want}",
+                got=f"{blocks.dtype} of shape {blocks.shape}",
+                fix="draw batches with this experiment's batch_size and context",
+            )
+        if blocks.size and not (blocks.min() >= 0 and blocks.max() < self._shape.vocab_size):
+            raise EngineError(
+                f"tokens must lie in 0..{self._shape.vocab_size - 1}",
+                got=f"{blocks.min()}..{blocks.max()}",
+                fix="make the token files again with this experiment's tokenizer",
+            )
+
+
+def _strip(buffers: dict[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): b for name, b in buffers.items() if name.startswith(prefix)}

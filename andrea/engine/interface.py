@@ -1,0 +1,58 @@
+"""What every engine can do. The trainer knows this and nothing else of an engine."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from andrea.engine.plan import MemoryPlan
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the training state: finished updates, and flat float32 vectors in layout order."""
+
+    step: int
+    weights: Floats
+    m: Floats
+    v: Floats
+
+
+class Engine(Protocol):
+    """B rows a batch, T context, S steps. Tokens are int32; losses are in nats."""
+
+    def plan(self) -> MemoryPlan:
+        """Every buffer, known before the first one is used."""
+        ...
+
+    def load(self, weights: Floats, m: Floats, v: Floats, step: int) -> None:
+        """Take over a state of `step` finished updates."""
+        ...
+
+    def run(self, batches: NDArray[np.int32], lrs: NDArray[np.float64]) -> tuple[Floats, Floats]:
+        """One update for each of batches (S, B, T+1) at lrs (S,): losses and gradient norms (S,).
+
+        A loss or norm that is not finite: that update and all later ones of this call are left out.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Copies of the state."""
+        ...
+
+    def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Nats of blocks (N, T+1), each summed over its T targets: (N,)."""
+        ...
+
+    def generate(
+        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+    ) -> list[list[int]]:
+        """`tokens` new tokens after each prompt; temperature 0 takes the likeliest."""
+        ...
+
+    def describe(self) -> str:
+        """One line: engine, device, precision, threads, and why."""
+        ...

@@ -1,0 +1,174 @@
+"""What the Snakefile does when a run starts and when it fails; rules themselves need none of it.
+
+Snakemake waits for a running job at SIGTERM and tells it nothing, so the signal is passed on to the trainer.
+Its own lock holds no process id and outlives a kill; ours is a flock, which the kernel lets go with its owner.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+from andrea.errors import EngineError
+from andrea.estimate import RATES, training_seconds
+from andrea.experiment import Experiment
+
+GUARD = Path(".snakemake/andrea.lock")
+
+
+def use_this_python(root: Path) -> None:
+    """Let `python` in a rule be the Python that runs Snakemake, also when no environment is activated.
+
+    It imports the `andrea` of `root`: the code that runs is the code whose hash stands in the rules.
+    """
+    python = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    modules = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ.update(PATH=os.pathsep.join(python), PYTHONPATH=os.pathsep.join(modules))
+
+
+def hold_guard(root: Path) -> None:
+    """Show that a Snakemake run is alive here until this process ends; several may be. Children do not inherit it."""
+    guard = root / GUARD
+    guard.parent.mkdir(exist_ok=True)
+    fcntl.flock(os.open(guard, os.O_RDWR | os.O_CREAT, 0o666), fcntl.LOCK_SH)
+
+
+def trainers(root: Path) -> dict[str, int]:
+    """Experiment name -> process id of the trainer that holds its run folder now."""
+    held = {}
+    for lock in root.glob("runs/*/lock"):
+        pid = _read_pid(lock.with_name("pid"))
+        if pid is not None and is_locked(lock) and _has_open(pid, lock):
+            held[lock.parent.name] = pid
+    return held
+
+
+def is_locked(lock: Path) -> bool:
+    """True while another process holds the flock on `lock`."""
+    with open(lock, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _read_pid(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether the process has `path` open: a pid file that a dead trainer left may name a stranger."""
+    wanted = path.stat()
+    for handle in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            if os.path.samestat(handle.stat(), wanted):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1])
+
+
+def forward_sigterm(root: Path) -> None:
+    """From now on a SIGTERM also reaches this process's own trainers, which save and leave. Call after Snakemake's."""
+    earlier = signal.getsignal(signal.SIGTERM)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if callable(earlier):
+            earlier(number, frame)
+        for pid in trainers(root).values():
+            if _parent(pid) == os.getpid():
+                os.kill(pid, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def require_engines(experiments: Iterable[Experiment]) -> None:
+    """Raise EngineError when one of `experiments` asks for a GPU that cannot be used here: before the first download."""
+    for experiment in experiments:
+        problem = gpu_problem() if experiment.train.engine == "cuda" else ""
+        if problem:
+            days = training_seconds(experiment, "cpu") / 86400
+            raise EngineError(
+                f'{experiment.name} trains on an NVIDIA GPU ("engine": "cuda")',
+                got=problem,
+                fix="on a machine with one: pip install --require-hashes -r locks/cuda13.txt (older drivers: cuda12.txt)\n"
+                f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
+                f"{days:,.1f} days on {RATES['cpu'].machine} (estimate)",
+            )
+
+
+def gpu_problem() -> str:
+    """Why the CUDA engine cannot run here; empty when it can."""
+    if find_spec("andrea.engine.cuda") is None:
+        return "this version of ANDREA has no CUDA engine yet, so only the second way is open"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver on this machine (libcuda.so.1)"
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or count.value < 1:
+        return f"the NVIDIA driver finds no GPU (CUDA error {status})"
+    return "" if find_spec("cupy") else "the GPU packages are not installed"
+
+
+def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
+    """One line for each experiment of `names` whose trainer began after `since` (Unix time) and has left no model."""
+    lines = []
+    for name in sorted(set(names)):
+        pid = root / "runs" / name / "pid"
+        if (root / "results" / name / "model.bin").exists() or not pid.exists() or pid.stat().st_mtime < since:
+            continue
+        steps = [int(p.stem.removeprefix("step_")) for p in (pid.parent / "checkpoints").glob("step_*.json")]
+        where = f"stopped at step {max(steps)}; the same command goes on from there" if steps else "no checkpoint yet"
+        lines.append(f"{name}: {where}")
+    return lines
+
+
+def unlock(root: Path = Path(), patience: float = 10.0) -> int:
+    """Remove a Snakemake lock that a killed run left in `root`; returns an exit code.
+
+    A run or a trainer that is still alive keeps it. A trainer whose Snakemake was killed needs a moment to save.
+    """
+    if not any((root / ".snakemake" / "locks").glob("*")):
+        return 0
+    (root / GUARD).touch()
+    if is_exclusive(root / GUARD):
+        until = time.monotonic() + patience
+        while trainers(root) and time.monotonic() < until:
+            time.sleep(0.2)
+        if not trainers(root):
+            print("an earlier run was killed and left Snakemake's lock: removing it", file=sys.stderr)
+            return subprocess.run([sys.executable, "-m", "snakemake", "--unlock"], cwd=root, check=False).returncode
+    for name, pid in trainers(root).items():
+        print(f"{name} is being trained by process {pid}; kill -TERM {pid} stops it with a checkpoint", file=sys.stderr)
+    return 0
+
+
+def is_exclusive(guard: Path) -> bool:
+    """True when no live run holds the guard."""
+    with open(guard, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,0 +1,85 @@
+"""Where every stage of the DAG keeps its files, relative to the project: the names that rules and commands share."""
+
+from pathlib import Path
+
+from andrea.errors import ExperimentError
+from andrea.experiment import SUFFIX, Experiment
+from andrea.sources.catalogue import Dataset, entry, find_dataset, own_files
+
+SPLITS = ("train", "heldout")
+RawDataset = tuple[Dataset, str | None]  # a data set and, for the user's own text, its folder
+
+
+def experiment_file(name: str) -> str:
+    return f"experiments/{name}{SUFFIX}.json"
+
+
+def short_name(name: str) -> str:
+    """ANDREA-12M-FP32 -> 12m_fp32, as in the target train_12m_fp32."""
+    return name.removeprefix("ANDREA-").lower().replace("-", "_")
+
+
+def raw_datasets(experiments: list[Experiment]) -> dict[str, RawDataset]:
+    """Manifest -> data set, over all experiments; ExperimentError when one place would hold the text of two folders."""
+    found: dict[str, RawDataset] = {}
+    for experiment in experiments:
+        for source, spec in experiment.sources.items():
+            known = entry(source, spec).dataset
+            dataset = find_dataset(known) if spec.files is None else own_files(source, spec.files)
+            path = f"data/raw/{dataset.name}/{dataset.revision}/manifest.json"
+            _, folder = found.setdefault(path, (dataset, spec.files))
+            if folder != spec.files:
+                raise ExperimentError(
+                    f'the source "{source}" must read one folder in all experiments: they share {Path(path).parent}',
+                    got=f"{folder}, and {spec.files} in {experiment.name}",
+                    fix="give one of the two sources another name",
+                )
+    return found
+
+
+def raw_files(experiment: Experiment) -> list[str]:
+    return sorted(raw_datasets([experiment]))
+
+
+def megachat_files(experiment: Experiment) -> list[str]:
+    return _split_files(experiment, "megachat", "txt.zst")
+
+
+def tokenizer_files(experiment: Experiment) -> list[str]:
+    return [f"data/{experiment.name}/tokenizer/{file}" for file in ("tokenizer.json", "report.json")]
+
+
+def tokens_files(experiment: Experiment) -> list[str]:
+    return _split_files(experiment, "tokens", "btok")
+
+
+def model_files(experiment: Experiment) -> list[str]:
+    return [f"results/{experiment.name}/{file}" for file in ("model.bin", "resolved.json", "tokenizer.json")]
+
+
+def archive_manifest(experiment: Experiment) -> str:
+    """Of the last step; archives of earlier steps lie beside it."""
+    return f"results/{experiment.name}/archive/{experiment.train.steps}/manifest.json"
+
+
+def report_file(experiment: Experiment) -> str:
+    return f"results/{experiment.name}/report.html"
+
+
+def every_file(experiment: Experiment) -> list[str]:
+    """The files of every stage: what the target of an experiment asks for."""
+    return [
+        *raw_files(experiment),
+        *megachat_files(experiment),
+        *tokenizer_files(experiment),
+        *tokens_files(experiment),
+        *model_files(experiment),
+        archive_manifest(experiment),
+        report_file(experiment),
+    ]
+
+
+def _split_files(experiment: Experiment, stage: str, suffix: str) -> list[str]:
+    """The manifest first, then one file a source and split."""
+    splits = [f"{source}.{split}.{suffix}" for source in experiment.sources for split in SPLITS]
+    return [f"data/{experiment.name}/{stage}/{file}" for file in ["manifest.json", *splits]]

@@ -1,0 +1,46 @@
+"""The command line: mistakes are short messages with exit code 1, never tracebacks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from andrea.cli import find_experiment, main
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "andrea", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["tiny", "TINY", "ANDREA-TINY", "experiments/ANDREA-TINY-TRAIN.json"])
+def test_an_experiment_is_found_by_name_or_path(name: str) -> None:
+    """People type what `make tiny` and the target names taught them."""
+    assert find_experiment(name) == Path("experiments/ANDREA-TINY-TRAIN.json")
+    assert find_experiment("12m_fp32").name == "ANDREA-12M-FP32-TRAIN.json"
+
+
+def test_a_mistake_is_one_screen_without_a_traceback() -> None:
+    """At 3 a.m. a traceback hides the one line that helps."""
+    done = run("show", "nano")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and "fix: choose one of" in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) < 10
+
+
+def test_show_prints_size_memory_and_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first question about a run is whether it fits and how long it takes."""
+    monkeypatch.chdir(ROOT)
+    assert main(["show", "12m"]) == 0
+    text = capsys.readouterr().out
+    for part in ("11,905,152", "memory", "activations", "time", '"engine": "cpu"', '"d_model": 384'):
+        assert part in text
+
+
+def test_help_lists_every_command() -> None:
+    """A command that help does not show is not there for a newcomer."""
+    done = run("--help")
+    for command in ("show", "pull", "tokenizer", "tokens", "train", "archive", "report", "fresh"):
+        assert command in done.stdout

@@ -1,0 +1,122 @@
+"""Helpers of all rules: which experiments there are, what of them a stage reads, and which code stands behind it."""
+
+import dataclasses
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(workflow.basedir)  # the project
+sys.path.insert(0, str(ROOT))
+
+from andrea import hooks, paths
+from andrea.errors import AndreaError
+from andrea.experiment import SUFFIX, canonical, load
+from andrea.sourcehash import source_hash
+
+STARTED = time.time()
+hooks.use_this_python(ROOT)
+
+
+def explained(function):
+    """Show a user's mistake as Snakemake's own short error."""
+
+    def call(*args):
+        try:
+            return function(*args)
+        except AndreaError as mistake:
+            raise WorkflowError(str(mistake)) from None
+
+    return call
+
+
+_loaded = [
+    explained(load)(path)
+    for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))
+]
+EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
+RAW = explained(paths.raw_datasets)(_loaded)
+
+
+wildcard_constraints:
+    exp="|".join(map(re.escape, EXPERIMENTS)) or "none",
+    step=r"\d+",
+
+
+def experiment_file(wildcards):
+    return paths.experiment_file(wildcards.exp)
+
+
+def files_of(stage):
+    """Input function: the files of one stage, by a function of andrea.paths."""
+    return lambda wildcards: stage(EXPERIMENTS[wildcards.exp])
+
+
+def sections(experiment, *parts):
+    """Canonical JSON of the named parts ("train", "firehose.weights"): only a real change of them reruns a rule."""
+    values = {}
+    for part in parts:
+        head, _, field = part.partition(".")
+        value = experiment.section(head)
+        values[part] = value[field] if field else value
+    return canonical(values)
+
+
+def section(*parts):
+    return lambda wildcards: sections(EXPERIMENTS[wildcards.exp], *parts)
+
+
+def sources(*patterns):
+    """Hash of the code behind a shell command, which Snakemake does not see."""
+    return explained(source_hash)(ROOT, patterns)
+
+
+def raw_name(dataset):
+    """Unique also when a user's own source is named like a data set of the catalogue."""
+    own = "own_" if dataset.kind == "files" else ""
+    return f"raw_{own}{dataset.name}".replace("-", "_")
+
+
+def pull_command(dataset, folder):
+    """What a person would type, without --out."""
+    if dataset.name == "hermes3":
+        return "python scripts/pull-hermes3.py"
+    own = f" --files {shlex.quote(folder)}" if folder else ""
+    return f"python -m andrea pull {dataset.name}{own}"
+
+
+def own_texts(folder):
+    """The user's own files, so that a new or edited one is seen. A missing folder is explained by the pull."""
+    return (
+        sorted(
+            str(p) for p in Path(folder).rglob("*") if p.suffix in (".jsonl", ".txt")
+        )
+        if folder
+        else []
+    )
+
+
+def wants_gpu(wildcards):
+    return int(EXPERIMENTS[wildcards.exp].train.engine == "cuda")
+
+
+def to_train():
+    """Names of the experiments that this run trains."""
+    return [
+        job.wildcards.exp
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.name == "train"
+    ]
+
+
+def start_run():
+    """Show that this run is alive, find a missing GPU before the first download, pass SIGTERM on to the trainer."""
+    hooks.hold_guard(Path())
+    explained(hooks.require_engines)([EXPERIMENTS[name] for name in to_train()])
+    hooks.forward_sigterm(Path())
+
+
+def explain_stop():
+    for line in hooks.stopped(Path(), to_train(), since=STARTED):
+        print(line, file=sys.stderr)
