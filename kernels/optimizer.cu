@@ -7,7 +7,8 @@
 // Shapes   g w m v: (n,) float32, n a multiple of 4; partial: (G,) float32; losses norms: (window,) float32
 //          chunks: (K,) Chunk, which cover the n parameters once; copy: working copies of the weights, act_t
 // Writes   grad_norm_partial assigns partial: sums of squares of NORM_CHUNK gradients each; grad_norm_final adds them in
-//          order, decides what becomes of the step and writes control, losses[slot] and norms[slot];
+//          order, decides what becomes of the step and writes control, losses[slot] and norms[slot] (0 for a step that
+//          fp16 skips);
 //          grad_scale multiplies g; adamw assigns w, m, v and copy; zero_grads assigns g. In one pass over memory each.
 // Launch   grad_norm_partial: grid (G,), block (256,)     grad_norm_final: grid (1,), block (1024,)
 //          adamw: grid (K,), block (256,)     grad_scale, zero_grads: grid (ceil(n / 1024),), block (256,)
@@ -20,8 +21,8 @@ constexpr float SCALE_MAX = 16777216.0f, SCALE_MIN = 1.0f;
 constexpr int GROW_AFTER = 2000;  // good steps until the loss scale doubles, as in PyTorch's GradScaler
 constexpr int GIVE_UP = 20;       // overflows in a row
 
-// Part of one tensor: parameters [at, at + count). Element k of the tensor, in rows of `width`, has its working copy at
-// copy + (k / width) * stride + k % width.
+// Part of one tensor: parameters [at, at + count), from the tensor's element `first` on. Element k of the tensor, in rows
+// of `width`, has its working copy at copy + (k / width) * stride + k % width; copy is -1 where there is none.
 struct Chunk {
     int at, count, decay, copy, first, width, stride;
 };
@@ -56,12 +57,13 @@ extern "C" __global__ void __launch_bounds__(1024)
     Control c = *control;
     const float undo = share / c.loss_scale, norm = sqrtf(sum) * undo, loss = c.loss;
     const bool finite = isfinite(norm) && isfinite(loss);
-    if (dynamic) adapt_scale(&c, finite);
-    if (!finite && (!dynamic || c.streak >= GIVE_UP)) c.frozen = 1;
+    const bool skip = dynamic && isfinite(loss) && !finite;  // the scaled gradient overflowed, the model is well
+    if (dynamic && !c.frozen) adapt_scale(&c, finite);
+    if (!finite && (!skip || c.streak >= GIVE_UP)) c.frozen = 1;
     c.apply = finite && !c.frozen;
     c.factor = norm > clip ? undo * (clip / norm) : undo;
     losses[c.slot] = loss;
-    norms[c.slot] = norm;
+    norms[c.slot] = skip && !c.frozen ? 0.0f : norm;
     c.slot += 1;
     c.loss = 0.0f;
     *control = c;
@@ -83,6 +85,7 @@ extern "C" __global__ void k_zero_grads(float* g /* n */, int n) {
 // Four weights in 16 bits, where the matrix ops read them. In float32 they read the weights themselves.
 __device__ __forceinline__ void store_copy(act_t* copy, const Chunk& c, int local, float4 w) {
 #if ACT != ACT_FP32
+    if (c.copy < 0) return;
     const int k = c.first + local;
     act_t* to = copy + c.copy + (size_t)(k / c.width) * c.stride + k % c.width;
     to[0] = to_act(w.x), to[1] = to_act(w.y), to[2] = to_act(w.z), to[3] = to_act(w.w);

@@ -91,7 +91,7 @@ def cached_cubin(name: str, arch: int, defines: Mapping[str, int | str]) -> Path
     """The path of the compiled file in the cache; compiled first when it is not there."""
     stated = [f"sm_{arch}", *OPTIONS, *(f"{key}={defines[key]}" for key in sorted(defines)), str(version())]
     key = hashlib.sha256("\0".join([source_text(name), *stated]).encode()).hexdigest()
-    path = _cache_folder() / f"{Path(name).stem}-sm{arch}-{key[:32]}.cubin"
+    path = cache_folder() / f"{Path(name).stem}-sm{arch}-{key[:32]}.cubin"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, compile_file(name, arch, defines).data)
@@ -107,7 +107,7 @@ def version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     named = os.environ.get("ANDREA_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "andrea"
 
@@ -154,8 +154,8 @@ def _compile(text: str, name: str, options: tuple[str, ...]) -> Cubin:
 
 def _fetch(size: Any, get: Any, program: Any) -> bytes:
     _, length = size(program)
-    data = b" " * length
-    get(program, data)
+    data = bytes(length)
+    get(program, data)  # writes into it, which only this binding may
     return data
 
 

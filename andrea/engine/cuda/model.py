@@ -1,0 +1,267 @@
+"""The model on the card: one list of op pairs bound to their buffers. Backward is that list walked in reverse.
+
+The gradient of the residual stream lives in one buffer, dstream: every LayerNorm adds into it. The matrix products that
+write into the stream add the old stream themselves, so a residual sum costs no launch of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from andrea.engine.buffers_cuda import SLABS
+from andrea.engine.cuda import attention
+from andrea.engine.cuda.device import Device
+from andrea.engine.cuda.matrix import Call, Matrix, QkvWeight
+from andrea.engine.cuda.tensor import Tensor
+from andrea.engine.cuda.weights import QKV, copies, head_name, padded_vocabulary
+from andrea.engine.kernels import LAYERNORM_EPS
+from andrea.engine.layout import Parameter, parameters
+from andrea.experiment import Shape
+
+BLOCK = 256
+LN_ROWS = 4  # rows, a warp each, of a LayerNorm block
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Op:
+    """A pair, ready to be captured."""
+
+    name: str
+    forward: list[Call]
+    backward: list[Call]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One microbatch on the card: tokens (B, T + 1), and its positions sorted by token; see kernels/embed.cu."""
+
+    tokens: Tensor
+    order: Tensor
+    first: Tensor
+
+
+class Parameters:
+    """Parameters and their gradients as tensors, and where the matrix ops read them."""
+
+    def __init__(self, shape: Shape, precision: str, buffers: Mapping[str, Tensor]) -> None:
+        self._shape, self._buffers = shape, buffers
+        self._table: dict[str, Parameter] = {p.name: p for p in parameters(shape)}
+        self._copies = copies(shape) if precision in ("bf16", "fp16") else {}
+
+    def value(self, name: str) -> Tensor:
+        """The float32 parameter."""
+        return self._view("weights", name)
+
+    def gradient(self, name: str) -> Tensor:
+        """Its float32 gradient."""
+        return self._view("gradients", name)
+
+    def matrix(self, name: str) -> Tensor:
+        """(I, O) as the matrix ops read it."""
+        if name not in self._copies:
+            return self.value(name)
+        return self._buffers["copy"].part(self._copies[name].offset, *self._table[name].shape)
+
+    def qkv(self, layer: int) -> QkvWeight:
+        """The three matrices of a layer."""
+        c, first = self._shape.d_model, f"{layer}.{QKV[0]}"
+        if not self._copies:
+            return QkvWeight(self._buffers["weights"].part(self._table[first].offset, 3, c, c), packed=False)
+        return QkvWeight(self._buffers["copy"].part(self._copies[first].offset, c, 3 * c), packed=True)
+
+    def qkv_gradient(self, layer: int) -> Tensor:
+        """(3, C, C)."""
+        c, first = self._shape.d_model, self._table[f"{layer}.{QKV[0]}"]
+        return self._buffers["gradients"].part(first.offset, 3, c, c)
+
+    def head(self) -> Tensor:
+        """(V, C), or (P, C) in 16 bits."""
+        if not self._copies:
+            return self.value(head_name(self._shape))
+        return self._buffers["copy"].part(0, padded_vocabulary(self._shape), self._shape.d_model)
+
+    def _view(self, buffer: str, name: str) -> Tensor:
+        p = self._table[name]
+        return self._buffers[buffer].part(p.offset, *p.shape)
+
+
+class Model:
+    """Forward and backward for one microbatch of `rows` rows."""
+
+    def __init__(
+        self, device: Device, shape: Shape, precision: str, rows: int, matrix: Matrix, buffers: Mapping[str, Tensor]
+    ) -> None:
+        self._device, self._shape, self._precision, self._rows = device, shape, precision, rows
+        self._matrix, self._buffers = matrix, buffers
+        self._n, self._c = rows * shape.context, shape.d_model
+        self._pack = 16 // buffers["dstream"].itemsize
+        self.parameters = Parameters(shape, precision, buffers)
+        self.blocks = self._build_blocks()
+
+    def forward(self, batch: Batch) -> list[Call]:
+        """Everything up to the logits."""
+        return [*self._embed(batch).forward, *(call for op in self.blocks for call in op.forward)]
+
+    def losses(self, batch: Batch) -> list[Call]:
+        """losses (N,) from the logits, which stay."""
+        b, (t, v, p) = self._buffers, self._loss_sizes()
+        kernel = self._kernel("loss", "k_loss_fwd")
+        return [lambda: kernel((self._n,), BLOCK, b["losses"], b["loss_lse"], b["logits"], batch.tokens, t, v, p)]
+
+    def backward(self, batch: Batch, share: float) -> list[Call]:
+        """Losses, their mean times `share` into control, and all gradients added. After forward()."""
+        clear = [lambda: self._device.clear(self._buffers["dstream"])]
+        blocks = [call for op in reversed(self.blocks) for call in op.backward]
+        return [*self._loss(batch, share), *clear, *blocks, *self._embed(batch).backward]
+
+    def _build_blocks(self) -> list[Op]:
+        ops: list[Op] = []
+        for layer in range(self._shape.n_layers):
+            ops += [
+                self._layernorm(f"{layer}.LN1", 2 * layer),
+                self._qkv(layer),
+                self._attention(layer),
+                self._out(layer),
+                self._layernorm(f"{layer}.LN2", 2 * layer + 1),
+                *self._mlp(layer),
+            ]
+        return [*ops, self._layernorm("LN_f", 2 * self._shape.n_layers), self._head()]
+
+    def _embed(self, batch: Batch) -> Op:
+        b, p, c, t = self._buffers, self.parameters, self._c, self._shape.context
+        forward, backward = (self._kernel("embed", name) for name in ("k_embed_fwd", "k_embed_bwd"))
+        position = self._kernel("embed", "k_embed_bwd_position")
+        spans = -(-c // (WARP * self._pack))
+        wte, wpe, dwte, dwpe = p.value("wte"), p.value("wpe"), p.gradient("wte"), p.gradient("wpe")
+        return Op(
+            "embed",
+            [lambda: forward((self._n,), 128, b["x.0"], batch.tokens, wte, wpe, t, t + 1, c)],
+            [
+                lambda: backward(
+                    (self._shape.vocab_size, spans), BLOCK, dwte, b["dstream"], batch.order, batch.first, c
+                ),
+                lambda: position((t, spans), WARP, dwpe, b["dstream"], self._rows, t, c),
+            ],
+        )
+
+    def _layernorm(self, name: str, i: int) -> Op:
+        b, p, n, c = self._buffers, self.parameters, self._n, self._c
+        x, y, mean, rstd = (b[f"{letter}.{i}"] for letter in ("x", "y", "mean", "rstd"))
+        gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
+        dgamma, dbeta = p.gradient(name + ".gamma"), p.gradient(name + ".beta")
+        kernels = [self._kernel("layernorm", "k_layernorm_" + k) for k in ("fwd", "bwd", "bwd_partial", "bwd_params")]
+        forward, backward, partial, params = kernels
+        rows, spans = -(-n // LN_ROWS), -(-c // (WARP * self._pack))
+        dx, dy, sums = b["dstream"], b["dbranch"], b["ln_partial"]
+        return Op(
+            name,
+            [lambda: forward((rows,), WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
+            [
+                lambda: partial((spans, SLABS), BLOCK, sums, dy, x, mean, rstd, n, c),
+                lambda: params((-(-2 * c // BLOCK),), BLOCK, dgamma, dbeta, sums, SLABS, c),
+                lambda: backward((rows,), WARP * LN_ROWS, dx, dy, x, gamma, mean, rstd, n, c),
+            ],
+        )
+
+    def _qkv(self, layer: int) -> Op:
+        b, m, w = self._buffers, self._matrix, self.parameters.qkv(layer)
+        x, dqkv = b[f"y.{2 * layer}"], b["wide"].part(0, self._n, 3 * self._c)
+        return Op(
+            f"{layer}.qkv",
+            m.qkv(b[f"qkv.{layer}"], x, w),
+            [
+                *m.qkv_weight_gradient(self.parameters.qkv_gradient(layer), x, dqkv),
+                *m.qkv_input_gradient(b["dbranch"], dqkv, w),
+            ],
+        )
+
+    def _attention(self, layer: int) -> Op:
+        s, n, c = self._shape, self._n, self._c
+        dims = (self._rows, s.context, s.n_heads, s.d_head)
+        values: dict[str, Tensor | int] = {
+            "qkv": self._buffers[f"qkv.{layer}"].reshape(n, 3, s.n_heads, s.d_head),
+            "out": self._buffers[f"att.{layer}"].reshape(n, s.n_heads, s.d_head),
+            "lse": self._buffers[f"lse.{layer}"],
+            "dqkv": self._buffers["wide"].part(0, n, 3, s.n_heads, s.d_head),
+            "dout": self._buffers["wide"].part(3 * n * c, n, s.n_heads, s.d_head),
+            **{name: self._buffers[name] for name in attention.scratch(*dims)},
+            **dict(zip("BTH", dims, strict=False)),
+        }
+        forward = attention.forward(*dims, self._precision, self._device.arch)
+        backward = attention.backward(*dims, self._precision, self._device.arch)
+        return Op(
+            f"{layer}.attention",
+            [self._attention_call(launch, values) for launch in forward],
+            [self._attention_call(launch, values) for launch in backward],
+        )
+
+    def _attention_call(self, launch: attention.Launch, values: Mapping[str, Tensor | int]) -> Call:
+        defines = attention.defines(self._shape.d_head, self._precision, self._device.arch)
+        file = attention.source(self._precision)
+        kernel = self._device.kernel(file, launch.kernel, self._precision, defines)
+        arguments = [values[name] for name in launch.args]
+        return lambda: kernel(launch.grid, launch.block, *arguments, shared=launch.shared)
+
+    def _out(self, layer: int) -> Op:
+        b, m, p, name = self._buffers, self._matrix, self.parameters, f"{layer}.W_O"
+        x, w, dy = b[f"att.{layer}"], p.matrix(name), b["dstream"]
+        dx = b["wide"].part(3 * self._n * self._c, self._n, self._c)
+        return Op(
+            f"{layer}.out",
+            m.forward("attn_out", b[f"x.{2 * layer + 1}"], x, w, b[f"x.{2 * layer}"]),
+            [*m.weight_gradient("attn_out", p.gradient(name), x, dy), *m.input_gradient("attn_out", dx, dy, w)],
+        )
+
+    def _mlp(self, layer: int) -> list[Op]:
+        b, m, p = self._buffers, self._matrix, self.parameters
+        x, h, a, dh, dy = b[f"y.{2 * layer + 1}"], b[f"h.{layer}"], b["a"], b["wide"], b["dstream"]
+        w_1, w_2 = p.matrix(f"{layer}.W_1"), p.matrix(f"{layer}.W_2")
+        dw_1, dw_2 = p.gradient(f"{layer}.W_1"), p.gradient(f"{layer}.W_2")
+        stream, old = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"]
+        up = Op(
+            f"{layer}.up",
+            m.forward("mlp", h, x, w_1),
+            [*m.weight_gradient("mlp", dw_1, x, dh), *m.input_gradient("mlp", b["dbranch"], dh, w_1)],
+        )
+        # the weight's gradient needs gelu(h), which gelu's backward makes again
+        down = Op(f"{layer}.down", m.forward("mlp", stream, a, w_2, old), m.input_gradient("mlp", dh, dy, w_2))
+        gelu = self._gelu(layer, m.weight_gradient("mlp", dw_2, a, dy))
+        return [up, gelu, down]
+
+    def _gelu(self, layer: int, then: list[Call]) -> Op:
+        b, size = self._buffers, self._n * 4 * self._c
+        h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
+        forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
+        grid = (-(-size // (BLOCK * self._pack)),)
+        return Op(
+            f"{layer}.gelu",
+            [lambda: forward(grid, BLOCK, a, h, size)],
+            [lambda: backward(grid, BLOCK, dh, a, dh, h, size), *then],
+        )
+
+    def _head(self) -> Op:
+        b, m, p = self._buffers, self._matrix, self.parameters
+        x, head, name = b[f"y.{2 * self._shape.n_layers}"], p.head(), head_name(self._shape)
+        return Op(
+            "head",
+            m.head(b["logits"], x, head),
+            [
+                *m.head_weight_gradient(p.gradient(name), b["logits"], x),
+                *m.head_input_gradient(b["dbranch"], b["logits"], head),
+            ],
+        )
+
+    def _loss(self, batch: Batch, share: float) -> list[Call]:
+        """Losses and, in place of the logits, their gradients."""
+        b, (t, v, p), n = self._buffers, self._loss_sizes(), self._n
+        fused, mean = self._kernel("loss", "k_loss_fused"), self._kernel("loss", "k_loss_mean")
+        return [
+            lambda: fused((n,), BLOCK, b["losses"], b["logits"], batch.tokens, b["control"], t, v, p),
+            lambda: mean((1,), 1024, b["control"], b["losses"], n, share),
+        ]
+
+    def _loss_sizes(self) -> tuple[int, int, int]:
+        return self._shape.context, self._shape.vocab_size, padded_vocabulary(self._shape)
+
+    def _kernel(self, file: str, name: str):  # type: ignore[no-untyped-def]
+        return self._device.kernel(f"{file}.cu", name, self._precision)
