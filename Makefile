@@ -62,5 +62,5 @@ lock: tools
 	  $(COMPILE) pyproject.toml --group build --extra $$extra -c locks/base.txt -o locks/$$extra.txt || exit 1; done
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find andrea scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,9 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from andrea import __version__
+from andrea.checkpoint import size_of
 from andrea.errors import DataError, RunError
 from andrea.experiment import Experiment
-from andrea.files import atomic_file, read_json, require_free, sha256_bytes, sha256_file, write_atomic, write_json
+from andrea.files import (
+    atomic_file,
+    read_json,
+    require_free,
+    sha256_bytes,
+    sha256_file,
+    storing,
+    write_atomic,
+    write_json,
+)
+from andrea.training.runfolder import free_name
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"  # survives when Snakemake deletes the manifest before a rerun; `sha256sum -c` reads it
@@ -33,7 +44,8 @@ def archive(experiment: Experiment, root: Path) -> None:
         )
     results = root / "results" / name
     check_model(results / "model.bin", last)
-    facts = {"experiment": name, "andrea": __version__, "sources": provenance(root, name)}
+    made_with = read_json(results / "resolved.json", "the resolved experiment").get("made_with")
+    facts = {"experiment": name, "andrea": __version__, "made_with": made_with, "sources": provenance(root, name)}
     for step in steps:
         files = _run_files(root / "runs" / name / "archive" / str(step))
         if step == last:
@@ -49,7 +61,7 @@ def check_model(path: Path, step: int) -> None:
             found, count = struct.unpack("<ii", file.read(8))
     except (OSError, struct.error) as cause:
         raise DataError(f"{path} must be a model", got=cause, fix="delete it and train again: it is remade") from cause
-    if found != step or count < 1 or size != 8 + 12 * count:
+    if found != step or count < 1 or size != size_of(count):
         got = f"step {found}, {count} parameters, {size} bytes"
         raise DataError(f"{path} must be the model of step {step}", got=got, fix="delete it and train again")
 
@@ -74,6 +86,8 @@ def _store(files: dict[str, Path], target: Path, facts: dict[str, Any]) -> None:
         _set_aside(target, present)
         present = {}
     missing = {name: path for name, path in files.items() if name not in present}
+    if not missing and (target / MANIFEST).exists():
+        return  # complete: what it says about its making stays, whatever the run became later
     require_free(target, sum(path.stat().st_size for path in missing.values()), "the archive")
     for name, path in missing.items():
         with open(path, "rb") as source, atomic_file(target / name) as copy:
@@ -96,10 +110,7 @@ def _sums_text(sums: dict[str, str]) -> str:
 
 def _set_aside(folder: Path, sums: dict[str, str]) -> None:
     """Rename `folder` to <step>.<hash of its content>; its bytes stay."""
-    aside = folder.with_name(f"{folder.name}.{sha256_bytes(_sums_text(sums).encode())[:8]}")
-    number = 2
-    while aside.exists():
-        aside = aside.with_name(f"{aside.name.split('-')[0]}-{number}")
-        number += 1
-    folder.rename(aside)
+    aside = free_name(folder, sha256_bytes(_sums_text(sums).encode())[:8])
+    with storing(folder):
+        folder.rename(aside)
     print(f"{folder} holds another model: kept as {aside.name}")

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from andrea.checkpoint import steps_in
 from andrea.errors import EngineError
 from andrea.estimate import RATES, training_seconds
 from andrea.experiment import Experiment
@@ -138,8 +139,8 @@ def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
         pid = root / "runs" / name / "pid"
         if (root / "results" / name / "model.bin").exists() or not pid.exists() or pid.stat().st_mtime < since:
             continue
-        steps = [int(p.stem.removeprefix("step_")) for p in (pid.parent / "checkpoints").glob("step_*.json")]
-        where = f"stopped at step {max(steps)}; the same command goes on from there" if steps else "no checkpoint yet"
+        steps = steps_in(pid.parent / "checkpoints")
+        where = f"stopped at step {steps[-1]}; the same command goes on from there" if steps else "no checkpoint yet"
         lines.append(f"{name}: {where}")
     return lines
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from andrea.errors import ExperimentError
 from andrea.experiment import SUFFIX, Experiment
 from andrea.sources.catalogue import Dataset, entry, find_dataset, own_files
+from andrea.sources.folder import KINDS
 
 SPLITS = ("train", "heldout")
 RawDataset = tuple[Dataset, str | None]  # a data set and, for the user's own text, its folder
@@ -39,6 +40,17 @@ def raw_datasets(experiments: list[Experiment]) -> dict[str, RawDataset]:
 
 def raw_files(experiment: Experiment) -> list[str]:
     return sorted(raw_datasets([experiment]))
+
+
+def own_texts(folder: str | None) -> list[str]:
+    """The user's own text files, so that a new or an edited one is seen. A missing folder is explained by the pull.
+
+    Braces are doubled, because Snakemake reads them as wildcards.
+    """
+    top = Path(folder) if folder else None
+    found = [p for p in top.rglob("*") if p.suffix.lower() in KINDS and p.is_file()] if top else []
+    visible = [p for p in found if top and not any(part.startswith(".") for part in p.relative_to(top).parts)]
+    return sorted(str(p).replace("{", "{{").replace("}", "}}") for p in visible)
 
 
 def megachat_files(experiment: Experiment) -> list[str]:

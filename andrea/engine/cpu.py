@@ -142,8 +142,8 @@ class CpuEngine:
                     program.backward()
 
         self._workers.each(self._cut.partitions, run)
-        tokens = batch.shape[0] * self._shape.context
-        return sum(sums.tolist(), 0.0) / tokens
+        tokens: int = batch.shape[0] * self._shape.context
+        return float(sum(sums.tolist()) / tokens)
 
     @staticmethod
     def _forward(program: Program, rows: NDArray[np.int32]) -> None:

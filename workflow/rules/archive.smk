@@ -13,6 +13,6 @@ rule archive:
         "logs/{exp}/archive-{step}.log",
     params:
         experiment=experiment_file,
-        code=sources("andrea/archive.py"),
+        code=sources(stagecode.ARCHIVE),
     shell:
         "python -m andrea archive {params.experiment} 2>&1 | tee {log}"

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)  # the project
 sys.path.insert(0, str(ROOT))
 
-from andrea import hooks, paths
+from andrea import hooks, paths, stagecode
 from andrea.errors import AndreaError
 from andrea.experiment import SUFFIX, canonical, load
 from andrea.sourcehash import source_hash
@@ -31,10 +31,7 @@ def explained(function):
     return call
 
 
-_loaded = [
-    explained(load)(path)
-    for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))
-]
+_loaded = [explained(load)(path) for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))]
 EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
 RAW = explained(paths.raw_datasets)(_loaded)
 
@@ -67,7 +64,7 @@ def section(*parts):
     return lambda wildcards: sections(EXPERIMENTS[wildcards.exp], *parts)
 
 
-def sources(*patterns):
+def sources(patterns):
     """Hash of the code behind a shell command, which Snakemake does not see."""
     return explained(source_hash)(ROOT, patterns)
 
@@ -86,28 +83,13 @@ def pull_command(dataset, folder):
     return f"python -m andrea pull {dataset.name}{own}"
 
 
-def own_texts(folder):
-    """The user's own files, so that a new or edited one is seen. A missing folder is explained by the pull."""
-    return (
-        sorted(
-            str(p) for p in Path(folder).rglob("*") if p.suffix in (".jsonl", ".txt")
-        )
-        if folder
-        else []
-    )
-
-
 def wants_gpu(wildcards):
     return int(EXPERIMENTS[wildcards.exp].train.engine == "cuda")
 
 
 def to_train():
     """Names of the experiments that this run trains."""
-    return [
-        job.wildcards.exp
-        for job in workflow.dag.needrun_jobs()
-        if job.rule.name == "train"
-    ]
+    return [job.wildcards.exp for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
 
 
 def start_run():

@@ -6,7 +6,7 @@ for _manifest, (_dataset, _folder) in RAW.items():
         name:
             raw_name(_dataset)
         input:
-            own_texts(_folder),
+            paths.own_texts(_folder),
         output:
             _manifest,
         log:
@@ -17,7 +17,7 @@ for _manifest, (_dataset, _folder) in RAW.items():
             command=pull_command(_dataset, _folder),
             folder=subpath(output[0], parent=True),
             entry=canonical(dataclasses.asdict(_dataset)),
-            code=sources("andrea/sources/*.py"),
+            code=sources(stagecode.PULL[_dataset.kind]),
         shell:
             "{params.command} --out {params.folder} 2>&1 | tee {log}"
 
@@ -40,8 +40,6 @@ for _exp in EXPERIMENTS.values():
             experiment=paths.experiment_file(_exp.name),
             folder=subpath(output[0], parent=True),
             config=sections(_exp, "sources", "megachat"),
-            code=sources(
-                "scripts/prep-megachat.py", "andrea/prepare.py", "andrea/megachat.py"
-            ),
+            code=sources(stagecode.MEGACHAT),
         shell:
             "python scripts/prep-megachat.py --experiment {params.experiment} --out {params.folder} 2>&1 | tee {log}"

@@ -20,6 +20,6 @@ rule report:
         "logs/{exp}/report.log",
     params:
         experiment=experiment_file,
-        code=sources("andrea/report/*"),
+        code=sources(stagecode.REPORT),
     shell:
         "python -m andrea report {params.experiment} 2>&1 | tee {log}"

@@ -16,7 +16,7 @@ rule tokenizer:
         experiment=experiment_file,
         folder=subpath(output.tokenizer, parent=True),
         config=section("tokenizer", "firehose.weights"),
-        code=sources("andrea/tokenizer/*.py"),
+        code=sources(stagecode.TOKENIZER),
     shell:
         "python -m andrea tokenizer {params.experiment} --out {params.folder} 2>&1 | tee {log}"
 
@@ -39,6 +39,6 @@ for _exp in EXPERIMENTS.values():
         params:
             experiment=paths.experiment_file(_exp.name),
             folder=subpath(output[0], parent=True),
-            code=sources("andrea/tokens.py", "andrea/btok.py"),
+            code=sources(stagecode.TOKENS),
         shell:
             "python -m andrea tokens {params.experiment} --out {params.folder} --threads {threads} 2>&1 | tee {log}"

@@ -23,9 +23,7 @@ rule train:
     params:
         experiment=experiment_file,
         run="runs/{exp}",
-        config=section(
-            "model", "train", "firehose", "validation", "samples", "checkpoints"
-        ),
+        config=section("model", "train", "firehose", "validation", "samples", "checkpoints"),
     shell:
         "ln -sfn ../../{params.run}/train.log {log}; "
         "exec python -m andrea train {params.experiment} --threads {threads}"

@@ -1,0 +1,168 @@
+"""The training proxy: starts or resumes a run, lets the loop train it, and publishes the model at its end.
+
+Everything that a run needs is put together here, in an order in which nothing is lost wherever it stops: the lock
+before any file is touched, the run files cut back before the loop may append, the model after everything else.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from andrea.batches import Batches
+from andrea.checkpoint import size_of, steps_in
+from andrea.engine import Engine, open_engine
+from andrea.evaluate import hold_out
+from andrea.experiment import Experiment, load
+from andrea.files import require_free
+from andrea.fingerprint import fingerprint
+from andrea.firehose import open_firehose
+from andrea.recordfile import RecordFile
+from andrea.retention import clean
+from andrea.runfiles import History
+from andrea.sampling import Sampler
+from andrea.training.data import TrainingData, open_data
+from andrea.training.finish import archive_run, evaluate_final, publish
+from andrea.training.log import Log
+from andrea.training.loop import Trainer
+from andrea.training.record import VERSIONS, changes, made_with, note_versions, read_versions
+from andrea.training.resume import Start, check_target, chosen, newest, open_files, open_position
+from andrea.training.runfolder import claim
+from andrea.training.signals import EXIT_STOPPED, Signals, Stop, die_with_parent
+from andrea.training.writer import RunFiles, Writer
+
+
+@dataclass(frozen=True)
+class Run:
+    """A locked run folder, its checked data, and where it goes on. `mark` is the fingerprint's digest."""
+
+    experiment: Experiment
+    folder: Path
+    data: TrainingData
+    mark: str
+    made_with: Mapping[str, str]
+    history: History
+    samples: RecordFile
+    start: Start
+
+    @property
+    def files(self) -> RunFiles:
+        records = {"history": self.history.file, "samples": self.samples}
+        return RunFiles(self.folder / "checkpoints", self.folder / f"{self.experiment.name}.state.json", records)
+
+
+def train(
+    experiment_path: Path,
+    *,
+    root: Path,
+    stop_after: int | None = None,
+    threads: int = 1,
+    checkpoint: Path | None = None,
+) -> int:
+    """Train an experiment to its `train.steps`, or go on with it. Returns 0 when the model is published.
+
+    Returns 75 when a signal or `stop_after` (a step) ended it early, with a checkpoint. `checkpoint` names the one to
+    go on from instead of the newest. Data, runs and results lie under `root`. Raises an AndreaError for what the user
+    can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
+    """
+    with ExitStack() as stack, Signals() as signals:
+        die_with_parent()
+        log = Log()
+        stack.callback(log.close)
+        try:
+            with signals.interruptible():
+                run = _prepare(load(experiment_path), root, checkpoint, stack, log)
+                trainer = _open(run, threads, signals, stack, log)
+            steps = run.experiment.train.steps
+            target = steps if stop_after is None else min(steps, stop_after)
+            if not trainer.run(target) or trainer.position.step < steps:
+                log.say(f"stopped at step {trainer.position.step:,}, saved; the same command goes on from there")
+                return EXIT_STOPPED
+            with signals.interruptible():
+                _finish(run, trainer, root / "results" / run.experiment.name, log)
+        except Stop:
+            log.say("stopped; the same command goes on")
+            return EXIT_STOPPED
+    return 0
+
+
+def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack: ExitStack, log: Log) -> Run:
+    """Check the data, lock the run folder, and find where the run goes on."""
+    data = open_data(experiment, root)
+    mark = fingerprint(experiment, data.manifest, data.tokenizer.sha256)
+    name, folder = experiment.name, root / "runs" / experiment.name
+    stack.enter_context(claim(root / "runs", name, mark, log.say))
+    log.open(folder / "train.log")
+    checkpoints = folder / "checkpoints"
+    for stray in clean(folder, mark.digest) + clean(checkpoints, mark.digest):
+        log.say(f"passed over {stray}: it has no manifest")
+    history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
+    stack.callback(history.file.close)
+    stack.callback(samples.close)
+    files = {"history": history.file, "samples": samples}
+    if checkpoint is None:
+        start = newest(checkpoints, experiment, mark.digest, files, log.say)
+    else:
+        start = chosen(checkpoint, experiment, mark.digest, files)
+    check_target(start, experiment, steps_in(checkpoints))
+    require_free(checkpoints, 2 * size_of(start.checkpoint.weights.size), f"{name}: two checkpoints")
+    return Run(experiment, folder, data, mark.digest, made_with(), history, samples, start)
+
+
+def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) -> Trainer:
+    """Open the engine, cut the run files back to the start, and put the loop together."""
+    e, data, begin = run.experiment, run.data, run.start.checkpoint
+    batches = Batches(data.train, e.model.context, e.train.batch_size, e.train.seed)
+    heldout = {
+        source: hold_out(source, tokens, e.model.context, e.validation.blocks, data.tokenizer.token_bytes)
+        for source, tokens in data.heldout.items()
+    }
+    sampler = Sampler(e, data.tokenizer)
+    firehose = open_firehose(e)
+    position = open_position(run.start, firehose, e)
+    engine = open_engine(e, threads)
+    engine.load(begin.weights, begin.m, begin.v, begin.step)
+    _announce(run, engine, log)
+    sampled = open_files(run.start, run.history, run.samples, run.files.state)
+    stamp = {"fingerprint": run.mark, "versions": run.made_with}
+    is_newest = run.start.path is not None and run.start.path.parent.resolve() == run.files.checkpoints.resolve()
+    writer = Writer(run.files, e.checkpoints, stamp, begin.step if is_newest else None)
+    stack.callback(writer.close)
+    return Trainer(
+        experiment=e,
+        engine=engine,
+        batches=batches,
+        firehose=firehose,
+        position=position,
+        heldout=heldout,
+        sampler=sampler,
+        history=run.history,
+        samples=run.samples,
+        sampled=sampled,
+        writer=writer,
+        signals=signals,
+        log=log,
+        fingerprint=run.mark,
+    )
+
+
+def _announce(run: Run, engine: Engine, log: Log) -> None:
+    """What runs, on what, in how much memory, from where; and what has changed since the checkpoint was made."""
+    name, start, plan = run.experiment.name, run.start, engine.plan()
+    parts = ", ".join(f"{part} {size / 1e6:,.1f}" for part, size in plan.parts)
+    origin = f"goes on from {start.path}" if start.path else "new run"
+    log.say(f"{name}: {origin}, step {start.checkpoint.step:,} of {run.experiment.train.steps:,}")
+    log.say(f"{name}: {engine.describe()}")
+    log.say(f"{name}: memory {plan.total / 1e6:,.1f} MB ({parts})")
+    changed = changes(start.manifest.versions, run.made_with) if start.manifest else ""
+    if changed:
+        log.say(f"{name}: not what the run was made with, so its bits may differ from here on: {changed}")
+    note_versions(run.folder / VERSIONS, start.checkpoint.step, run.made_with)
+
+
+def _finish(run: Run, trainer: Trainer, results: Path, log: Log) -> None:
+    archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler)
+    log.say(evaluate_final(run.experiment, run.data, trainer.engine, archive))
+    facts = {"fingerprint": run.mark, "made_with": read_versions(run.folder / VERSIONS)}
+    publish(run.experiment, results, run.data, trainer.snapshot(), facts)
+    log.say(f"{run.experiment.name}: {results / 'model.bin'} is the model of step {trainer.position.step:,}")

@@ -1,0 +1,95 @@
+"""A run's history as curves of bounded size: a page about 200,000 steps has to open on a phone.
+
+Raw points are thinned so that peaks survive; smoothed lines are a running mean over all steps, thinned afterwards.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Points = list[tuple[int, float | None]]  # step, value; None where the value was not finite
+Trace = dict[str, Any]
+
+RAW_POINTS = 3000
+LINE_POINTS = 1000
+HALF_LIVES = 150  # a smoothed line's half-life is this part of the run, at least 5 steps
+
+
+def extremes(points: Points, limit: int = RAW_POINTS) -> Points:
+    """At most `limit` points: the lowest and the highest of every bucket, in order; all of them when they are few."""
+    if len(points) <= limit:
+        return points
+    kept: set[tuple[int, float | None]] = set()
+    buckets = limit // 2
+    for number in range(buckets):
+        bucket = points[number * len(points) // buckets : (number + 1) * len(points) // buckets]
+        finite = [point for point in bucket if point[1] is not None]
+        if finite:
+            kept |= {min(finite, key=_value), max(finite, key=_value)}
+    return sorted(kept, key=lambda point: point[0])
+
+
+def smoothed(points: Points, steps: int) -> Points:
+    """Running mean with exponentially fading weights, unbiased from the first point on; values that are None are passed over."""
+    fade = 0.5 ** (1 / max(5.0, steps / HALF_LIVES))
+    total = weight = 0.0
+    line: Points = []
+    for step, value in points:
+        if value is not None:
+            total, weight = fade * total + (1 - fade) * value, fade * weight + (1 - fade)
+            line.append((step, total / weight))
+    return thinned(line)
+
+
+def thinned(points: Points, limit: int = LINE_POINTS) -> Points:
+    """At most `limit` points at even distances, the last one among them."""
+    if len(points) <= limit:
+        return points
+    return [points[(number + 1) * len(points) // limit - 1] for number in range(limit)]
+
+
+def trace(name: str, points: Points, **style: Any) -> Trace:
+    """One plotly trace. Five digits are more than a screen shows and keep the page small."""
+    return {"name": name, "x": [x for x, _ in points], "y": [_short(y) for _, y in points], "type": "scatter", **style}
+
+
+def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
+    """Raw loss, the smoothed loss, and one smoothed line a source; nats per token."""
+    everything: Points = [(record["step"], record["loss"]) for record in records]
+    steps = len(everything)
+    traces = [
+        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.35),
+        trace("smoothed", smoothed(everything, steps), mode="lines"),
+    ]
+    sources = sorted({record["source"] for record in records})
+    if len(sources) > 1:
+        for source in sources:
+            own: Points = [(record["step"], record["loss"]) for record in records if record["source"] == source]
+            traces.append(trace(source, smoothed(own, len(own)), mode="lines", line={"width": 1}))
+    return traces
+
+
+def line_traces(records: Sequence[dict[str, Any]], key: str, name: str) -> list[Trace]:
+    """One quantity over the steps, peaks kept."""
+    return [
+        trace(name, extremes([(record["step"], record[key]) for record in records]), mode="lines", line={"width": 1})
+    ]
+
+
+def validation_traces(validations: Sequence[dict[str, Any]], key: str) -> list[Trace]:
+    """One line a source of `key` (bits_per_byte, nats_per_token)."""
+    sources = sorted({source for record in validations for source in record["validation"]})
+    lines = []
+    for source in sources:
+        points = [(r["step"], r["validation"][source][key]) for r in validations if source in r["validation"]]
+        lines.append(trace(source, thinned(points), mode="lines+markers"))
+    return lines
+
+
+def _value(point: tuple[int, float | None]) -> float:
+    assert point[1] is not None, "callers pass finite points"
+    return point[1]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")

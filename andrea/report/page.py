@@ -1,0 +1,108 @@
+"""The page itself: key figures, charts, tables, put into template.html with plotly.js inlined once."""
+
+import json
+from importlib.resources import files as resource
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from andrea.engine.layout import count
+from andrea.experiment import Experiment
+from andrea.files import to_json
+from andrea.report import curves, facts
+from andrea.report.history import Run, by_step, read_run
+
+_PARTS = ("template.html", "style.css", "charts.js")
+_SECTIONS = [("evaluation", "Final evaluation"), ("samples", "Samples"), ("data", "Data"), ("experiment", "Experiment")]
+_LAST = 100  # steps that the final training loss is a mean of
+
+
+def render(experiment: Experiment, root: Path) -> str:
+    """The HTML text."""
+    run = read_run(experiment, root)
+    charts = [chart for chart in _charts(run) if chart["traces"]]
+    tables = _tables(experiment, root, run)
+    texts = {name: (resource(__package__) / name).read_text(encoding="utf-8") for name in _PARTS}
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(texts["template.html"]).render(
+        name=experiment.name,
+        description=experiment.description,
+        figures=_figures(experiment, run),
+        contents=[(c["id"], c["title"]) for c in charts] + _SECTIONS + [(id_, title) for id_, title, _, _ in tables],
+        charts=charts,
+        samples=by_step(run.samples),
+        data=facts.data_rows(experiment, root, run),
+        evaluation=facts.evaluation_rows(experiment, root),
+        tables=tables,
+        resolved=to_json(experiment.to_json()).decode(),
+        style=texts["style.css"],
+        script=texts["charts.js"],
+        plotly=_plotly(),
+        charts_json=_script_json(charts),
+    )
+
+
+def _charts(run: Run) -> list[dict[str, Any]]:
+    """id, title, text, unit, log axis at first, traces."""
+    rate = curves.line_traces(run.steps, "lr", "learning rate")
+    norm = curves.line_traces(run.steps, "norm", "gradient norm")
+    rows = [
+        (
+            "loss",
+            "Training loss",
+            "Mean cross-entropy of each step's batch.",
+            "nats per token",
+            True,
+            curves.loss_traces(run.steps),
+        ),
+        ("norm", "Gradient norm", "Global L2 norm before clipping.", "L2 norm", True, norm),
+        ("rate", "Learning rate", "Linear warm-up, then a cosine.", "learning rate", False, rate),
+        *(
+            (key, f"Validation, {unit}", text, unit, False, curves.validation_traces(run.validations, key))
+            for key, unit, text in (
+                ("bits_per_byte", "bits per byte", "Held-out text of each source; comparable between tokenizers."),
+                ("nats_per_token", "nats per token", "Held-out text of each source; comparable with the loss."),
+            )
+        ),
+    ]
+    return [dict(zip(("id", "title", "text", "unit", "log", "traces"), row, strict=True)) for row in rows]
+
+
+def _figures(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
+    t = experiment.train
+    last = [record["loss"] for record in run.steps[-_LAST:] if record["loss"] is not None]
+    tokens = t.steps * t.batch_size * experiment.model.context
+    figures = [
+        ("parameters", f"{count(experiment.shape):,}"),
+        ("vocabulary", f"{experiment.vocab_size:,}"),
+        ("steps", f"{t.steps:,}"),
+        ("tokens seen", f"{tokens / 1e6:,.1f} M"),
+        (f"loss, last {len(last)} steps", f"{sum(last) / max(len(last), 1):.3f}"),
+    ]
+    if run.validations:
+        results = run.validations[-1]["validation"].values()
+        mean = sum(result["bits_per_byte"] for result in results) / max(len(results), 1)
+        figures.append(("validation, bits per byte", f"{mean:.3f}"))
+    return figures
+
+
+def _tables(experiment: Experiment, root: Path, run: Run) -> list[tuple[str, str, str, facts.Rows]]:
+    """(id, title, text, rows)"""
+    return [
+        ("tokenizer", "Tokenizer", "", facts.tokenizer_rows(experiment, root)),
+        ("timings", "Timings", "Of each stage when it last ran.", facts.timing_rows(experiment, root, run)),
+        ("versions", "Versions", "What can change the bits of a run.", facts.version_rows(experiment, root)),
+        ("hashes", "Hashes", "sha256 of every archived file.", facts.hash_rows(experiment, root)),
+    ]
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _script_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no text in it can end the element."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

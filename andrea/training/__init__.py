@@ -1,0 +1,1 @@
+"""The parts of the training proxy; andrea/proxy.py puts them together."""

@@ -1,0 +1,152 @@
+"""The training loop: plan, draw, run, record; then whatever is due at that step.
+
+The engine is called for a part of a window at a time, about `CHUNK_SECONDS` long, so that a signal is honoured soon;
+calls end where something is due. Neither changes a bit of the result. At a step, validation comes before samples and
+samples before the checkpoint. A stop may cut the first two short: what is due at a step and not on record is done
+when the run goes on.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from andrea.batches import Batches
+from andrea.checkpoint import Checkpoint
+from andrea.engine import Engine
+from andrea.evaluate import HeldOut, Rates, evaluate
+from andrea.experiment import Experiment
+from andrea.firehose import Firehose
+from andrea.recordfile import RecordFile
+from andrea.runfiles import History, step_record
+from andrea.sampling import Sampler
+from andrea.schedule import lrs
+from andrea.training.log import Log
+from andrea.training.nonfinite import nonfinite_error
+from andrea.training.position import Position
+from andrea.training.signals import Signals, Stop
+from andrea.training.writer import Writer
+
+CHUNK_SECONDS = 0.7
+
+
+@dataclass
+class Trainer:
+    """A run under way. `sampled` is the last step that has samples on record."""
+
+    experiment: Experiment
+    engine: Engine
+    batches: Batches
+    firehose: Firehose
+    position: Position
+    heldout: Mapping[str, HeldOut]
+    sampler: Sampler
+    history: History
+    samples: RecordFile
+    sampled: int
+    writer: Writer
+    signals: Signals
+    log: Log
+    fingerprint: str
+    _seconds_per_step: float = field(default=CHUNK_SECONDS, init=False)
+
+    def run(self, target: int) -> bool:
+        """Train until step `target` is finished and saved; False when a signal stopped it, also with a checkpoint."""
+        self.log.begin_progress(self.experiment.name, self.experiment.train.steps, self.position.step)
+        self._settle(target)
+        while self.position.step < target and self.signals.stop is None:
+            self._advance(target)
+            self._settle(target)
+        if self.signals.stop is not None:
+            self._save()
+        self.writer.wait()
+        return self.signals.stop is None
+
+    def _advance(self, target: int) -> None:
+        """A few steps: one call of the engine."""
+        step, ahead = self.position.step, self.position.ahead
+        sources = ahead[: min(len(ahead), self._room(target), max(1, int(CHUNK_SECONDS / self._seconds_per_step)))]
+        ids = self.batches.draw_steps(sources, self.position.pulls)
+        rates = lrs(step, len(sources), self.experiment.train)
+        began = time.perf_counter()
+        losses, norms = (values.tolist() for values in self.engine.run(ids, rates))
+        seconds = (time.perf_counter() - began) / len(sources)
+        self._seconds_per_step = seconds if step == 0 else 0.5 * (self._seconds_per_step + seconds)
+        good = next((i for i in range(len(losses)) if not math.isfinite(losses[i] + norms[i])), len(losses))
+        number = self.position.window.number
+        columns = zip(sources, losses, norms, rates.tolist(), strict=True)
+        records = [
+            step_record(step + i, source, number, loss, norm, lr, 1e3 * seconds)
+            for i, (source, loss, norm, lr) in enumerate(columns, 1)
+        ]
+        self.history.add_steps(records[: good + 1])
+        if good < len(losses):
+            self.history.file.flush()
+            self.writer.wait()
+            raise nonfinite_error(
+                records[good], sources[:good], self.position, self.batches, self.sampler.tokenizer, self.writer
+            )
+        self.position.advance(losses, self.firehose)
+        self.writer.check()
+        self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
+
+    def _room(self, target: int) -> int:
+        """Steps until something is due."""
+        step, e = self.position.step, self.experiment
+        return min(target - step, *(every - step % every for every in _intervals(e)))
+
+    def _settle(self, target: int) -> None:
+        """Do what is due at the step that has just been finished, or at which the run goes on."""
+        step = self.position.step
+        if step and step % self.experiment.validation.every == 0 and step not in self.history.losses:
+            self._validate()
+        sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
+        saving = self.signals.take_checkpoint() or step % self.experiment.checkpoints.every == 0 or step == target
+        # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
+        state = self.snapshot() if sampling else None
+        if sampling:
+            self._sample()
+        if saving or self.signals.stop is not None:
+            self._save(state)
+
+    def _validate(self) -> None:
+        train = self.experiment.train
+        results = evaluate(
+            self.engine, self.heldout, train.batch_size // train.microbatches, lambda: self.signals.stop is not None
+        )
+        if results is not None:
+            self.history.add_validation(self.position.step, results)
+            self.log.say(f"step {self.position.step:,}: held-out {_in_words(results)}")
+
+    def _sample(self) -> None:
+        try:
+            with self.signals.interruptible():
+                records = self.sampler.sample(self.engine, self.position.step)
+        except Stop:
+            return
+        self.samples.append(records)
+        self.sampled = self.position.step
+
+    def _save(self, checkpoint: Checkpoint | None = None) -> None:
+        """Begin a checkpoint of this step, unless there is one."""
+        if self.writer.saved != self.position.step:
+            state = self.position.to_json(self.firehose, self.fingerprint)
+            self.writer.save(checkpoint or self.snapshot(), state, self.history.losses)
+
+    def snapshot(self) -> Checkpoint:
+        """A copy of the engine's state at the step that has just been finished."""
+        copy = self.engine.snapshot()
+        assert copy.step == self.position.step, f"engine at step {copy.step}, loop at {self.position.step}"
+        return Checkpoint(copy.step, copy.weights, copy.m, copy.v)
+
+
+def _intervals(e: Experiment) -> tuple[int, int, int]:
+    return e.validation.every, e.samples.every, e.checkpoints.every
+
+
+def _in_words(results: Mapping[str, Rates]) -> str:
+    mean = float(np.mean([rates["nats_per_token"] for rates in results.values()]))
+    each = ", ".join(f"{source} {rates['bits_per_byte']:.3f}" for source, rates in results.items())
+    return f"loss {mean:.4f} nats/token; bits/byte: {each}"

@@ -1,0 +1,117 @@
+"""Where a run goes on: its newest whole checkpoint whose records are all there, or step 0 of a new run.
+
+A checkpoint that is damaged, foreign or ahead of the run files is passed over with a line that says why. A run that
+has checkpoints but none of use is an error: a silent start from step 0 would look like lost weeks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from andrea.checkpoint import Checkpoint, Manifest, bin_path, load, manifest_path, state_path, steps_in
+from andrea.engine.layout import count, initial_weights
+from andrea.errors import CheckpointError, RunError
+from andrea.experiment import Experiment
+from andrea.files import write_json
+from andrea.firehose import Firehose
+from andrea.recordfile import RecordFile
+from andrea.runfiles import History
+from andrea.training.position import Position
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What training begins from. `state` and `manifest` are None at step 0 of a new run; `path` says where it lay."""
+
+    checkpoint: Checkpoint
+    state: dict[str, Any] | None
+    manifest: Manifest | None
+    path: Path | None
+
+
+def new_run(experiment: Experiment) -> Start:
+    """Step 0: the initial weights, which follow from the seed."""
+    shape = experiment.shape
+    weights = initial_weights(shape, experiment.model.init, experiment.train.seed)
+    return Start(Checkpoint(0, weights, np.zeros_like(weights), np.zeros_like(weights)), None, None, None)
+
+
+def newest(folder: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile], say: Say) -> Start:
+    """The newest usable checkpoint in `folder`, else a new run when there are none at all."""
+    steps = steps_in(folder)
+    for step in reversed(steps):
+        path = bin_path(folder, step)
+        try:
+            return _start_from(path, experiment, fingerprint, files)
+        except CheckpointError as cause:
+            say(f"passed over {path.name}: {cause.must}; got {cause.got}")
+    if steps:
+        raise RunError(
+            f"one of the checkpoints in {folder} must be usable",
+            got=f"{len(steps)} that are not, named above",
+            fix=f"bring the run's files back, or train anew: python -m andrea fresh {experiment.name}",
+        )
+    return new_run(experiment)
+
+
+def chosen(path: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile]) -> Start:
+    """The checkpoint that the user names. CheckpointError when it is damaged or belongs to another run."""
+    return _start_from(path, experiment, fingerprint, files)
+
+
+def _start_from(path: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile]) -> Start:
+    manifest = Manifest.read(manifest_path(path))
+    if manifest.fingerprint != fingerprint:
+        raise CheckpointError(
+            f"{path} must belong to this experiment on this data (fingerprint {fingerprint[:12]})",
+            got=f"fingerprint {manifest.fingerprint[:12]}",
+            fix="set the experiment back to what the checkpoint was made with, or leave --checkpoint out",
+        )
+    for name, promised in manifest.records.items():
+        found = files[name].count_until(manifest.step) if name in files else 0
+        if found < promised:
+            raise CheckpointError(
+                f"{name} must hold the {promised:,} records that {path} counts on",
+                got=f"{found:,}",
+                fix="bring the run's files back, or use an earlier checkpoint",
+            )
+    checkpoint, state, manifest = load(path, count(experiment.shape))
+    if state.get("step") != checkpoint.step or state.get("fingerprint") != fingerprint:
+        raise CheckpointError(f"{path} and its state must be of one step", got=state.get("step"), fix="use another one")
+    return Start(checkpoint, state, manifest, path)
+
+
+def check_target(start: Start, experiment: Experiment, steps_kept: Sequence[int]) -> None:
+    """RunError when the run already stands past `train.steps`: a model is never silently replaced by a longer one."""
+    step, wanted = start.checkpoint.step, experiment.train.steps
+    if step > wanted:
+        earlier = [kept for kept in steps_kept if kept <= wanted]
+        way = f", or go back: --checkpoint {bin_path(Path('.../checkpoints'), max(earlier))}" if earlier else ""
+        raise RunError(
+            f"train.steps of {experiment.name} must not lie behind its run, which has finished step {step:,}",
+            got=f"train.steps {wanted:,}",
+            fix=f"raise it to {step:,} or more, or put the run aside: python -m andrea fresh {experiment.name}{way}",
+        )
+
+
+def open_position(start: Start, firehose: Firehose, experiment: Experiment) -> Position:
+    """Where the run stands, with `firehose` brought there too."""
+    sources = list(experiment.sources)
+    if start.state is None or start.path is None:
+        return Position.first(firehose, sources)
+    return Position.from_json(start.state, firehose, sources, state_path(start.path))
+
+
+def open_files(start: Start, history: History, samples: RecordFile, state: Path) -> int:
+    """Cut the run files back to the start, so that no step appears twice; returns the last step that has samples."""
+    history.cut(start.checkpoint.step)
+    kept = samples.cut(start.checkpoint.step)
+    if start.state is not None:
+        write_json(state, start.state)  # a kill may have come between a checkpoint and this copy of its state
+    last: int = kept[-1]["step"] if kept else 0
+    return last

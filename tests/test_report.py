@@ -1,0 +1,181 @@
+"""The report: one page that stands alone, shows what a run did, and trusts none of the files it reads."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_run import STEPS, finished_run, records
+
+from andrea.archive import archive
+from andrea.errors import DataError
+from andrea.report import build
+from andrea.report.curves import extremes, smoothed, thinned
+
+RUN = Path("runs/ANDREA-TINY")
+HISTORY = RUN / "ANDREA-TINY.loss.json"
+SAMPLES = RUN / "archive" / str(STEPS) / "ANDREA-TINY.samples.json"
+
+
+class Page(HTMLParser):
+    """Ids, outside references, script data and visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.outside: list[str] = []
+        self.inside: list[str] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside.append(tag)
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name in ("src", "href") and value and not value.startswith("#"):
+                self.outside.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside.append("/" + tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.inside[-1:] == ["script"]:
+            self.scripts.append(data)
+        elif self.inside[-1:] != ["style"]:
+            self.text += data
+
+
+def page_of(root: Path, **train: Any) -> Page:
+    experiment = finished_run(root, **train)
+    archive(experiment, root)
+    build(experiment, root)
+    return Page((root / "results" / "ANDREA-TINY" / "report.html").read_text())
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return page_of(tmp_path_factory.mktemp("report"))
+
+
+def test_page_stands_alone(page: Page) -> None:
+    """Guards against a page that is empty without a network: nothing is loaded, plotly.js is inside once."""
+    assert page.outside == []
+    assert sum("plotly.js v" in script for script in page.scripts) == 1
+
+
+def test_every_part_is_there(page: Page) -> None:
+    """Guards against a section that got lost, and against links to nowhere."""
+    parts = "loss norm rate bits_per_byte nats_per_token evaluation samples data tokenizer timings versions hashes experiment"
+    assert set(parts.split()) <= set(page.ids)
+    assert len(set(page.ids)) == len(page.ids)
+    for text in ("MIT", "written by hand", "3 too short", "1.250", "1.875", "2.4.6", "overlap.words", '"d_model": 128'):
+        assert text in page.text
+    assert re.search(r"model\.bin\s*[0-9a-f]{64}", page.text)
+
+
+def test_charts_hold_the_history(page: Page) -> None:
+    """Guards against curves that are not the run's numbers."""
+    charts = {chart["id"]: chart for chart in json.loads(page.scripts[0])}
+    raw = charts["loss"]["traces"][0]
+    assert raw["x"] == list(range(1, STEPS + 1))
+    assert raw["y"][:3] == [6.0, 3.0, 2.0]
+    assert charts["bits_per_byte"]["traces"][0]["y"] == [1.25]
+
+
+def test_text_of_the_model_is_escaped(tmp_path: Path) -> None:
+    """Guards against a sample or a source that runs as code in the reader's browser."""
+    evil = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>"
+    experiment = finished_run(tmp_path)
+    sample = {"step": STEPS, "prompt": evil, "text": evil, "raw": evil, "tokens": 1}
+    (tmp_path / SAMPLES).write_text(records([sample]))
+    history = json.loads((tmp_path / HISTORY).read_text())
+    history[0]["source"] = evil
+    (tmp_path / HISTORY).write_text(records(history))
+    archive(experiment, tmp_path)
+    build(experiment, tmp_path)
+    page = Page((tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text())
+    assert page.text.count(evil) == 2  # as text, in prompt and answer
+    assert "img" not in page.inside
+    assert len(page.scripts) == 3
+    assert evil in [trace["name"] for trace in json.loads(page.scripts[0])[0]["traces"]]
+
+
+def test_loss_that_is_not_finite(tmp_path: Path) -> None:
+    """Guards against a page that cannot be made of just the run whose curve one wants to see."""
+    experiment = finished_run(tmp_path)
+    history = json.loads((tmp_path / HISTORY).read_text())
+    history[4] |= {"loss": None, "nonfinite": {"loss": "nan"}}
+    (tmp_path / HISTORY).write_text(records(history))
+    archive(experiment, tmp_path)
+    build(experiment, tmp_path)
+    page = Page((tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text())
+    assert json.loads(page.scripts[0])[0]["traces"][0]["y"][4] is None
+
+
+def test_long_histories_are_thinned(tmp_path: Path) -> None:
+    """Guards against a page of a long run that no phone can open."""
+    page = page_of(tmp_path, steps=50_000)
+    assert len(page.scripts[0]) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (HISTORY, None),
+        (HISTORY, "[]"),
+        (HISTORY, '[\n{"step":1}\n]\n'),
+        (HISTORY, records([{"step": n, "loss": "low"} for n in range(1, STEPS + 1)])),
+        (HISTORY, records([{"step": n} for n in range(2, STEPS + 1)])),
+        (SAMPLES, records([{"step": STEPS, "prompt": 5, "text": "a"}])),
+        (SAMPLES.with_name("final_evaluation.json"), None),
+        (SAMPLES.with_name("final_evaluation.json"), '{"sources": {"chitchat": {}}, "mean": 3}'),
+        (Path("data/ANDREA-TINY/megachat/manifest.json"), '{"sources": {"chitchat": {"dataset": 7}}}'),
+        (Path("data/ANDREA-TINY/tokens/manifest.json"), '{"sources": {}}'),
+        (Path("data/ANDREA-TINY/tokenizer/report.json"), "[1]"),
+        (Path("results/ANDREA-TINY/resolved.json"), '{"made_with": [3]}'),
+        (Path("results/ANDREA-TINY/archive") / str(STEPS) / "manifest.json", '{"files": {"a": "b"}}'),
+    ],
+)
+def test_broken_files_are_explained(tmp_path: Path, file: Path, content: str | None) -> None:
+    """Guards against a traceback, or a page of half the truth, where one of the files is missing or wrong."""
+    experiment = finished_run(tmp_path)
+    archive(experiment, tmp_path)
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(content)
+    with pytest.raises(DataError) as error:
+        build(experiment, tmp_path)
+    assert file.name in str(error.value)
+    assert not (tmp_path / "results" / "ANDREA-TINY" / "report.html").exists()
+
+
+def test_peaks_survive_thinning() -> None:
+    """Guards against a loss spike that the reader never sees."""
+    points: list[tuple[int, float | None]] = [(step, 1.0) for step in range(100_000)]
+    points[77_777] = (77_777, 99.0)
+    points[5] = (5, None)
+    thin = extremes(points, 1000)
+    assert (77_777, 99.0) in thin
+    assert len(thin) <= 1000
+    assert thin == sorted(thin)
+    assert extremes(points[:900], 1000) == points[:900]
+
+
+def test_smoothing_is_a_mean_and_starts_unbiased() -> None:
+    """Guards against a smoothed line that begins at zero, and against gaps that pull it down."""
+    flat: list[tuple[int, float | None]] = [(step, 4.0 if step % 7 else None) for step in range(1, 500)]
+    line = smoothed(flat, 500)
+    assert all(abs((value or 0) - 4.0) < 1e-9 for _, value in line)
+    assert line[0][0] == 1
+
+
+def test_thinning_keeps_the_last_point() -> None:
+    """Guards against a curve that seems to end before the run did."""
+    points: list[tuple[int, float | None]] = [(step, float(step)) for step in range(12_345)]
+    assert thinned(points, 100)[-1] == points[-1]
+    assert len(thinned(points, 100)) == 100
