@@ -9,6 +9,7 @@ import argparse
 import csv
 import dataclasses
 import datetime
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +58,7 @@ def step_times(engine: CudaEngine, data: NDArray[np.int32], steps: int) -> tuple
             engine._device.write(engine._buffers["control"], engine._control)
         marks[s + 1].record(stream)
     engine._device.wait()
-    each = [cupy.cuda.get_elapsed_time(a, b) for a, b in zip(marks[:-1], marks[1:], strict=True)]
+    each = [cupy.cuda.get_elapsed_time(a, b) for a, b in itertools.pairwise(marks)]
     start = time.perf_counter()
     engine.run(data, np.full(len(data), 1e-4))
     return each, 1e3 * (time.perf_counter() - start) / len(data)
@@ -115,7 +116,9 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
             print(f"    {name:<12} forward {forward:8.1f} us   backward {backward:8.1f} us", flush=True)
     text = ", ".join(f"{k} {v}" for k, v in engine.versions().items() if k != "gpu")
     where = (engine.versions()["gpu"], text, datetime.date.today().isoformat())
-    sizes = f"{experiment.name} {count(shape)} parameters, {t.batch_size}x{shape.context}, {t.microbatches} microbatches"
+    sizes = (
+        f"{experiment.name} {count(shape)} parameters, {t.batch_size}x{shape.context}, {t.microbatches} microbatches"
+    )
     row = ("train step", sizes, t.precision, f"{p20:.4f}", f"{p50:.4f}", f"{p80:.4f}", f"{rate:.4f}", "Mtok/s", *where)
     return dict(zip(COLUMNS, row, strict=True))
 

@@ -99,7 +99,8 @@ class PaperLibrary:
         assert (k, out.rows, out.columns) == (depth, m, n)
         for operand in (out, a, b):
             last = (batch - 1) * operand.step + (operand.rows - 1) * operand.stride + operand.columns
-            assert last <= operand.tensor.size and operand.columns <= operand.stride, operand
+            assert last <= operand.tensor.size, operand
+            assert operand.columns <= operand.stride, operand
         return lambda: None
 
 
@@ -148,7 +149,9 @@ def test_positions_are_sorted_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     order = words[4 + batch.size : 4 + batch.size + n]
     first = words[4 + batch.size + n : 4 + batch.size + n + v + 1]
     ids = batch[:, :-1].reshape(-1)
-    assert np.array_equal(order, np.argsort(ids, kind="stable")) and first[0] == 0 and first[-1] == n
+    assert np.array_equal(order, np.argsort(ids, kind="stable"))
+    assert first[0] == 0
+    assert first[-1] == n
     for token in (0, 7, v - 1):
         assert (ids[order[first[token] : first[token + 1]]] == token).all()
     assert np.allclose(words[:3].view(np.float32), [1e-3, 1 / 0.1, 1 / 0.001], rtol=1e-6)

@@ -36,4 +36,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def card() -> Iterator[object]:
     from card import Card
 
-    yield Card()
+    return Card()

@@ -86,7 +86,8 @@ def test_training_agrees_with_the_cpu_engine() -> None:
     losses, norms = opened().run(batches, rates(60))
     want, want_norms = cpu().run(batches, rates(60))
     assert np.allclose(losses, want, rtol=1e-3), np.abs(losses / want - 1).max()
-    assert losses[0] == pytest.approx(want[0], rel=1e-5) and np.allclose(norms[:5], want_norms[:5], rtol=1e-3)
+    assert losses[0] == pytest.approx(want[0], rel=1e-5)
+    assert np.allclose(norms[:5], want_norms[:5], rtol=1e-3)
     assert losses[-1] < losses[0] - 0.5
 
 
@@ -97,7 +98,8 @@ def test_microbatches_are_one_batch(precision: str) -> None:
     whole, cut = opened(precision), opened(precision, microbatches=4)
     a, b = whole.run(batches, rates(10)), cut.run(batches, rates(10))
     rtol = {"fp32": 1e-5, "tf32": 1e-3}.get(precision, 1e-2)
-    assert np.allclose(a[0], b[0], rtol=rtol) and np.allclose(a[1], b[1], rtol=10 * rtol)
+    assert np.allclose(a[0], b[0], rtol=rtol)
+    assert np.allclose(a[1], b[1], rtol=10 * rtol)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -117,7 +119,8 @@ def test_resume_is_exact(precision: str, cut: int) -> None:
     second = after.run(batches[cut:], rates(n - cut))
     assert np.array_equal(np.concatenate([first[0], second[0]]), losses)
     assert np.array_equal(np.concatenate([first[1], second[1]]), norms)
-    assert same(straight.snapshot(), after.snapshot()) and straight.state() == after.state()
+    assert same(straight.snapshot(), after.snapshot())
+    assert straight.state() == after.state()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -143,8 +146,10 @@ def test_what_is_not_finite_freezes_the_window(precision: str) -> None:
     engine.load(weights, m, v, 3)
     losses, _ = engine.run(np.full_like(tokens(4, 8), 0), rates(4))
     after = engine.snapshot()
-    assert np.isnan(losses).all() and after.step == 3
-    assert np.array_equal(after.weights, weights, equal_nan=True) and not after.m.any()
+    assert np.isnan(losses).all()
+    assert after.step == 3
+    assert np.array_equal(after.weights, weights, equal_nan=True)
+    assert not after.m.any()
     engine.load(*state())
     assert np.isfinite(engine.run(tokens(2, 8), rates(2))[0]).all()
 
@@ -155,9 +160,13 @@ def test_fp16_overflow_skips_and_recovers() -> None:
     engine.restore({**engine.state(), "loss_scale": 2.0**24})
     engine.load(*state())
     losses, norms = engine.run(tokens(30, 8), rates(30))
-    assert norms[0] == 0.0 and 0 < engine.skipped < 20 and np.isfinite(losses).all()
-    assert engine.state()["loss_scale"] == 2.0 ** (24 - engine.skipped) and norms[-1] > 0
-    assert engine.snapshot().step == 30 and losses[-1] < losses[0]
+    assert norms[0] == 0.0
+    assert 0 < engine.skipped < 20
+    assert np.isfinite(losses).all()
+    assert engine.state()["loss_scale"] == 2.0 ** (24 - engine.skipped)
+    assert norms[-1] > 0
+    assert engine.snapshot().step == 30
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -189,8 +198,10 @@ def test_samples(precision: str) -> None:
     settings = {"temperature": 0.9, "top_k": 5, "seed": 3, "step": 10}
     prompts = [[1, 2], [3], [4, 5, 6], [7], [8, 9]]
     texts = engine.generate(prompts, 100, **settings)
-    assert texts == engine.generate(prompts, 100, **settings) and texts[:1] == engine.generate(prompts[:1], 100, **settings)
-    assert texts != engine.generate(prompts, 100, **{**settings, "seed": 4}) and [len(t) for t in texts] == [100] * 5
+    assert texts == engine.generate(prompts, 100, **settings)
+    assert texts[:1] == engine.generate(prompts[:1], 100, **settings)
+    assert texts != engine.generate(prompts, 100, **{**settings, "seed": 4})
+    assert [len(t) for t in texts] == [100] * 5
     greedy = engine.generate(prompts, 50, temperature=0.0, top_k=0, seed=0, step=0)
     if precision == "fp32":  # 16-bit logits tie, and ties of the first are all kept
         assert greedy == engine.generate(prompts, 50, temperature=0.7, top_k=1, seed=0, step=0)

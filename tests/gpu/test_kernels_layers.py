@@ -20,7 +20,7 @@ def pack(precision: str) -> int:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("n, c", ROWS_AND_WIDTH)
+@pytest.mark.parametrize(("n", "c"), ROWS_AND_WIDTH)
 def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
     """Forward, and backward that adds; gamma is not 1 and beta not 0, or a forgotten factor would pass."""
     rng, dtype = np.random.default_rng(n + c), DTYPES[precision]
@@ -90,7 +90,9 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("b, t, c, v", [(1, 1, 32, 101), (2, 77, 96, 101), (3, 341, 384, 2305), (1, 1025, 768, 8449)])
+@pytest.mark.parametrize(
+    ("b", "t", "c", "v"), [(1, 1, 32, 101), (2, 77, 96, 101), (3, 341, 384, 2305), (1, 1025, 768, 8449)]
+)
 def test_embedding(card: Card, precision: str, b: int, t: int, c: int, v: int) -> None:
     """Backward adds, position by position, also for a token that fills half the batch and one that never comes."""
     rng, dtype = np.random.default_rng(t), DTYPES[precision]
@@ -163,11 +165,12 @@ def test_gelu_and_residual(card: Card, precision: str, size: int) -> None:
     card.run("residual.cu", "k_residual_add", precision, grid, 256, out, H, card.up(da, dtype), size)
     check(card.down(out), h + da, rounded(h + da, dtype), dtype, "residual")
     card.run("residual.cu", "k_residual_add_bwd", precision, grid, 256, left, right, H, size)
-    assert np.array_equal(card.down(left), h) and np.array_equal(card.down(right), h)
+    assert np.array_equal(card.down(left), h)
+    assert np.array_equal(card.down(right), h)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("b, t, v", [(1, 1, 101), (2, 77, 2305), (1, 1023, 8449)])
+@pytest.mark.parametrize(("b", "t", "v"), [(1, 1, 101), (2, 77, 2305), (1, 1023, 8449)])
 def test_cross_entropy(card: Card, precision: str, b: int, t: int, v: int) -> None:
     """Padding must not count and must get a zero gradient; the fused kernel gives what the pair gives."""
     rng, dtype, n, scale = np.random.default_rng(v), DTYPES[precision], b * t, 8.0

@@ -51,10 +51,13 @@ def test_norm_and_clipping(card: Card, n: int) -> None:
     results = [final(card, gradient, control(card, scale=4.0), share=0.5) for _ in range(20)]
     g, words, losses, norms = results[0]
     want = np.sqrt(np.square(gradient.astype(np.float64)).sum()) * 0.5 / 4.0
-    assert norms[0] == pytest.approx(want, rel=1e-5) and losses[0] == 2.5 and np.isnan(norms[1:]).all()
+    assert norms[0] == pytest.approx(want, rel=1e-5)
+    assert losses[0] == 2.5
+    assert np.isnan(norms[1:]).all()
     factor = words.view(np.float32)[2]
     assert factor == pytest.approx(0.125 * min(1.0, CLIP / want), rel=1e-5)
-    assert list(words[3:6]) == [1, 0, 1] and words.view(np.float32)[1] == 0.0
+    assert list(words[3:6]) == [1, 0, 1]
+    assert words.view(np.float32)[1] == 0.0
     assert all(np.array_equal(r[3], norms, equal_nan=True) for r in results)
     ctl = card.up(words, "int32")
     card.run("optimizer.cu", "k_grad_scale", "fp32", (-(-n // 1024),), 256, g, ctl, n)
@@ -67,16 +70,21 @@ def test_what_is_not_finite_freezes(card: Card) -> None:
     """Outside fp16 one bad step stops all updates; in fp16 an overflow is skipped, twenty in a row are not."""
     bad = np.full(8, np.inf, np.float32)
     _, words, _, norms = final(card, bad, control(card))
-    assert list(words[3:5]) == [0, 1] and np.isinf(norms[0])
+    assert list(words[3:5]) == [0, 1]
+    assert np.isinf(norms[0])
     _, words, _, norms = final(card, np.ones(8, np.float32), control(card, loss=float("nan")), dynamic=1)
     assert list(words[3:5]) == [0, 1]
     _, words, _, norms = final(card, bad, control(card, scale=1024.0), dynamic=1)
-    assert list(words[3:5]) == [0, 0] and norms[0] == 0.0 and words.view(np.float32)[0] == 512.0
+    assert list(words[3:5]) == [0, 0]
+    assert norms[0] == 0.0
+    assert words.view(np.float32)[0] == 512.0
     assert list(words[6:9]) == [0, 1, 1]
     _, words, _, norms = final(card, bad, control(card, scale=1024.0, streak=19), dynamic=1)
-    assert list(words[3:5]) == [0, 1] and np.isinf(norms[0])
+    assert list(words[3:5]) == [0, 1]
+    assert np.isinf(norms[0])
     _, words, _, _ = final(card, np.ones(8, np.float32), control(card, scale=1024.0, good=1999), dynamic=1)
-    assert words.view(np.float32)[0] == 2048.0 and words[6] == 0
+    assert words.view(np.float32)[0] == 2048.0
+    assert words[6] == 0
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -34,7 +34,7 @@ def compare(card: Card, out, want: np.ndarray, dtype: str, precision: str, depth
     check(card.down(out), want, low, dtype, what)
 
 
-@pytest.mark.parametrize("n, i, o", [(1, 32, 128), (77, 96, 384), (1025, 384, 96)])
+@pytest.mark.parametrize(("n", "i", "o"), [(1, 32, 128), (77, 96, 384), (1025, 384, 96)])
 def test_linear(card: Card, form: tuple[Matrix, str, str], n: int, i: int, o: int) -> None:
     """Forward with and without a residual, and both gradients; the weight's gradient is added to."""
     matrix, dtype, precision = form
@@ -55,7 +55,7 @@ def test_linear(card: Card, form: tuple[Matrix, str, str], n: int, i: int, o: in
     compare(card, dw, dw0 + 2 * (x.T @ dy), "float32", precision, 8, "dw + 2 x' dy")
 
 
-@pytest.mark.parametrize("n, c", [(3, 32), (77, 96), (1023, 384)])
+@pytest.mark.parametrize(("n", "c"), [(3, 32), (77, 96), (1023, 384)])
 def test_qkv(card: Card, form: tuple[Matrix, str, str], n: int, c: int) -> None:
     """Packed in 16 bits, three matrices in 32."""
     matrix, dtype, precision = form
@@ -82,7 +82,7 @@ def test_qkv(card: Card, form: tuple[Matrix, str, str], n: int, c: int) -> None:
     compare(card, dw, want, "float32", precision, 8, "dw")
 
 
-@pytest.mark.parametrize("n, c, v", [(5, 32, 101), (77, 96, 2305), (130, 384, 8449)])
+@pytest.mark.parametrize(("n", "c", "v"), [(5, 32, 101), (77, 96, 2305), (130, 384, 8449)])
 def test_head(card: Card, form: tuple[Matrix, str, str], n: int, c: int, v: int) -> None:
     """An odd vocabulary; padding of the head is zero, so it changes nothing."""
     matrix, dtype, precision = form
@@ -117,4 +117,5 @@ def test_the_algorithm_is_chosen_once(card: Card, tmp_path, monkeypatch) -> None
     FastMatrix(second).forward("mlp", y, x, w)
     assert second.algorithms == first.algorithms == marked
     third = CublasLt(card.device, "bf16", workspace)
-    assert third.restore(first.identity, marked) and not third.restore("another card", {})
+    assert third.restore(first.identity, marked)
+    assert not third.restore("another card", {})

@@ -174,6 +174,11 @@ class CublasLt:
             raise EngineError(f"{function} must succeed", got=f"status {code}", fix="run `andrea doctor`")
 
 
+def library_version() -> str:
+    """For people: the library's version and where it lies. EngineError when it cannot be loaded."""
+    return f"{_load().cublasLtGetVersion()} in {library_path('cublasLt')}"
+
+
 def _key(compute: int, sources: Sequence[Operand], adds: bool, batch: int) -> str:
     """Everything that a choice depends on; addresses only by their alignment."""
     parts = [

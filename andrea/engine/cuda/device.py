@@ -3,6 +3,7 @@
 Memory comes in one piece, before the start; afterwards CuPy's allocator raises, so that no later line can allocate unseen.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,9 @@ CPU_INSTEAD = 'or write "engine": "cpu" and "precision": "fp32" in the train sec
 def import_cupy() -> Any:
     """CuPy, or an EngineError that says how to get it."""
     try:
-        import cupy
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns where there is no driver; we say so ourselves, as an error
+            import cupy
     except ImportError as cause:
         raise EngineError('"engine": "cuda" needs CuPy', got=cause, fix=f"{nvrtc.INSTALL}, {CPU_INSTEAD}") from cause
     return cupy
@@ -169,7 +172,7 @@ def _require_card(runtime: Any) -> None:
         raise EngineError(
             "an NVIDIA card with a driver of this CuPy's CUDA version must be there",
             got=cause,
-            fix=f"run `andrea doctor`; update the driver, {CPU_INSTEAD}",
+            fix=f"update the driver (nvidia-smi shows its version), {CPU_INSTEAD}",
         ) from cause
     if count == 0:
         raise EngineError("an NVIDIA card must be there", got="none is visible", fix=f"check nvidia-smi, {CPU_INSTEAD}")

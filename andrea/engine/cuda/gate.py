@@ -52,13 +52,13 @@ def bind(kernel: str, signature: tuple[Argument, ...], values: tuple[Any, ...], 
     if len(values) != len(signature):
         names = ", ".join(argument.name for argument in signature)
         raise KernelArgumentError(f"{kernel}: takes {len(signature)} arguments ({names}), got {len(values)}")
-    letters = {a.name: int(v) for a, v in zip(signature, values, strict=True) if not a.array and len(a.name) == 1}
+    pairs = list(zip(signature, values, strict=True))
+    scalars = {a.name: _scalar(f"{kernel}: {a.name}", a, value) for a, value in pairs if not a.array}
+    letters = {name: int(value) for name, value in scalars.items() if len(name) == 1}
     bound = []
-    for argument, value in zip(signature, values, strict=True):
+    for argument, value in pairs:
         where = f"{kernel}: {argument.name}"
-        bound.append(
-            _address(where, argument, value, act, letters) if argument.array else _scalar(where, argument, value)
-        )
+        bound.append(_address(where, argument, value, act, letters) if argument.array else scalars[argument.name])
     return tuple(bound)
 
 

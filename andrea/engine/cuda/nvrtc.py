@@ -83,7 +83,7 @@ def source_text(name: str, root: Path = KERNELS) -> str:
 def compile_file(name: str, arch: int, defines: Mapping[str, int | str]) -> Cubin:
     """Compile kernels/`name` for sm_`arch`. EngineError with the compiler's message when it does not compile."""
     options = [f"--gpu-architecture=sm_{arch}", *OPTIONS, *(f"-D{key}={defines[key]}" for key in sorted(defines))]
-    options += [f"-I{folder}" for folder in _headers()]
+    options += [f"-I{folder}" for folder in headers()]
     return _compile(source_text(name), f"kernels/{name}", tuple(options))
 
 
@@ -121,7 +121,7 @@ def _nvrtc() -> Any:
 
 
 @cache
-def _headers() -> tuple[str, ...]:
+def headers() -> tuple[str, ...]:
     """Folders with cuda_fp16.h and its kin: the wheels', else a toolkit's."""
     import importlib.util
 
