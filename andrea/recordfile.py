@@ -6,6 +6,7 @@ name is moved onto it. A crash can tear only the end of a copy; `RecordFile` kee
 Records have a "step" and stand in its order.
 """
 
+import errno
 import json
 import os
 import time
@@ -13,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from andrea.errors import StorageError
 from andrea.files import storing, sync_folder, write_atomic
 
 FLUSH_SECONDS = 0.25  # readers have as long to finish with a copy before it is written to again
 
 Record = dict[str, Any]
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 _OPEN, _CLOSE = b"[\n", b"\n]\n"
 
 
@@ -54,9 +57,7 @@ class RecordFile:
             write_atomic(self.path, data)
         hidden = [self.path.with_name(f".{self.path.name}.{letter}.tmp") for letter in "ab"]
         write_atomic(hidden[0], data)
-        with storing(self.path):
-            hidden[1].unlink(missing_ok=True)
-            os.link(self.path, hidden[1])
+        _link(self.path, hidden[1])
         self._copies = [_Copy(path, len(data), empty=not kept) for path in hidden]
         self.count, self._lines = len(kept), []
         return [line.record for line in kept]
@@ -97,9 +98,10 @@ class RecordFile:
 
     def close(self) -> None:
         """Let go of the file; what was not flushed is lost."""
-        for copy in self._copies:
-            os.close(copy.file)
-            copy.path.unlink(missing_ok=True)
+        with storing(self.path):
+            for copy in self._copies:
+                os.close(copy.file)
+                copy.path.unlink(missing_ok=True)
         self._copies = []
 
 
@@ -125,8 +127,23 @@ class _Copy:
 
     def take_name(self, name: Path) -> None:
         link = self.path.with_name(f".{name.name}.link.tmp")
-        os.link(self.path, link)
+        _link(self.path, link)
         os.replace(link, name)
+
+
+def _link(file: Path, name: Path) -> None:
+    """Give `file` a second name."""
+    try:
+        name.unlink(missing_ok=True)
+        os.link(file, name)
+    except OSError as cause:
+        if cause.errno not in _NO_LINKS:
+            raise
+        raise StorageError(
+            f"{file.parent} must lie on a file system with hard links",
+            got=cause.strerror,
+            fix="keep the project on a local disk (ext4, xfs, btrfs, APFS, NTFS)",
+        ) from cause
 
 
 def to_array(records: Sequence[Record]) -> bytes:

@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
 
 def _open_cpu(experiment: Experiment, threads: int) -> Engine:
     from andrea.engine.cpu import CpuEngine
-    from andrea.engine.reference import KERNELS
+    from andrea.engine.loops import KERNELS
 
     return CpuEngine(experiment.shape, experiment.train, threads, KERNELS)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from andrea.engine.kernels import NORM_CHUNK
+from andrea.engine.kernels import NORM_CHUNK, attention_work
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import Buffer
 from andrea.experiment import Shape
@@ -64,10 +64,11 @@ def _partition_buffers(prefix: str, shape: Shape, group: int, dtype: str) -> Ite
         yield Buffer("activations", f"{prefix}lse.{layer}", (group, shape.n_heads, t), dtype)
         yield Buffer("activations", f"{prefix}h.{layer}", (n, hidden), dtype)
     yield Buffer("activations", prefix + "losses", (n,), dtype)
-    yield Buffer("activations", prefix + "lse", (n,), dtype)
+    yield Buffer("activations", prefix + "total", (n,), dtype)
     yield Buffer("activations", prefix + "logits", (n, v), dtype)
     for name in ("branch", "dstream", "dbranch", "datt", "dq", "dk", "dv"):
         yield Buffer("workspace", prefix + name, (n, c), dtype)
+    yield Buffer("workspace", prefix + "attention", (attention_work(t, shape.d_head),), dtype)
     for name in ("a", "dh"):
         yield Buffer("workspace", prefix + name, (n, hidden), dtype)
 

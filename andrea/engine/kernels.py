@@ -12,6 +12,7 @@ Floats = NDArray[np.floating[Any]]
 Kernel = Callable[..., None]
 
 LAYERNORM_EPS = 1e-5
+ATTENTION_TILE = 32  # queries at a time
 NORM_CHUNK = 65536  # floats in one partial sum of the gradient norm; fixed, so that the order of adding is too
 
 
@@ -40,3 +41,8 @@ class Kernels:
     k_grad_scale: Kernel
     k_adamw: Kernel
     k_zero_grads: Kernel
+
+
+def attention_work(length: int, d_head: int) -> int:
+    """Floats of workspace that an attention op takes for rows of `length` tokens."""
+    return 8 * length * d_head + ATTENTION_TILE * (d_head + max(length, 8 * ATTENTION_TILE))

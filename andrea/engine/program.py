@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from andrea.engine.kernels import Array, Kernels
+from andrea.engine.kernels import Array, Kernels, attention_work
 from andrea.engine.layout import MLP_RATIO
 from andrea.experiment import Shape
 
@@ -127,10 +127,11 @@ class Program:
         dqkv = [self._sequences(name) for name in ("dq", "dk", "dv")]
         out, dout = self._sequences(f"att.{layer}"), self._sequences("datt")
         lse = self._cut(f"lse.{layer}", self.rows, self.shape.n_heads, self.length)
+        work = self._cut("attention", attention_work(self.length, self.shape.d_head))
         return Op(
             f"{layer}.attention",
-            partial(self._k.k_attn_fwd, out, lse, *qkv),
-            partial(self._k.k_attn_bwd, *dqkv, dout, out, lse, *qkv),
+            partial(self._k.k_attn_fwd, out, lse, *qkv, work),
+            partial(self._k.k_attn_bwd, *dqkv, dout, out, lse, *qkv, work),
         )
 
     def _out(self, layer: int) -> Op:
@@ -162,10 +163,10 @@ class Program:
 
     def _loss(self) -> Op:
         n, name = self.rows * self.length, "wte" if self.shape.tied_head else "head"
-        lse, logits = self._cut("lse", n), self._cut("logits", n, self.shape.vocab_size)
+        total, logits = self._cut("total", n), self._cut("logits", n, self.shape.vocab_size)
         x, w, dw = self._matrix(f"y.{2 * self.shape.n_layers}"), self._w[name], self._dw[name]
         return Op(
             "loss",
-            partial(self._k.k_loss_fwd, self.losses, lse, logits, x, w, self.targets),
-            partial(self._k.k_loss_bwd, self._matrix("dbranch"), dw, logits, lse, x, w, self.targets, self._scale),
+            partial(self._k.k_loss_fwd, self.losses, total, logits, x, w, self.targets),
+            partial(self._k.k_loss_bwd, self._matrix("dbranch"), dw, logits, total, x, w, self.targets, self._scale),
         )

@@ -33,17 +33,17 @@ BUCKETS = ("general", "creative", "roleplay")
 ASSISTANTS = "Hermes|Nous|Chat|GPT|Claude|Llama|Bard|Gemini|Siri|Alexa|Assistant|An|The|Given|Going|Being|Asked|Tasked"
 ROLEPLAY_WORDS = _set("roleplay roleplays roleplayed roleplaying roleplayer impersonate impersonates impersonating")
 ROLEPLAY_PHRASES = {
-    "role": "role[- ]play(ed|s|ing|er)?|(take|taking|assume|assuming|adopt) (on )?(the|a) role",
+    "role": "role(-| )play(ed|s|ing|er)?|(take|taking|assume|assuming|adopt) (on )?(the|a) role",
     "act": "act as (if you|though you|an?|the|my)",
     "acting": "acting as (an?|the|my)",
     "pretend": "pretend (that )?(to be|you are|you're|we are|we're)",
     "imagine": "imagine (that )?(you are|you're|yourself)",
     "play": "(you|i) (will )?play (the (role|part|character) of|as|an?)",
     "playing": "(you are|you're|i am|i'm) playing (the (role|part|character) of|as|an?)",
-    "character": "(in|out of)[- ]character|your character|character (card|sheet)|the character of",
+    "character": "(in|out of)(-| )character|your character|character (card|sheet)|the character of",
     "persona": "(the|your|this|a|following) persona",
     "embody": "embody (the|an?)",
-    "adventure": "text[- ](based )?adventure",
+    "adventure": "text(-| )(based )?adventure",
     "dungeon": "dungeon master",
     "user": r"\{\{user\}\}",
     "char": r"\{\{char\}\}",
@@ -62,7 +62,7 @@ CREATIVE_PHRASES = {
     "upon": "once upon a time",
     "verse": "(free|rap) verse",
     "plot": "plot (twist|outline|idea|hook)s?",
-    "world": "world[- ]building",
+    "world": "world(-| )building",
     "lyrics": "song lyrics|lyrics (for|about|to)",
 }
 WRITE = _set(

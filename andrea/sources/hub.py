@@ -27,7 +27,6 @@ PROBE_SECONDS = 10.0
 READ_SECONDS = 30.0
 WAITS = (0.5, 1.0, 2.0)  # seconds before each further try that follows a try without a new byte
 SHARDS_SHARE = 0.6  # packed shards, at most, as a share of the data set's size
-_CHUNK = 1 << 20
 _COMMIT = "X-Repo-Commit"
 
 
@@ -142,7 +141,7 @@ def _stream(dataset: Dataset, locked: Locked, part: Path, have: int, progress: P
         _check_answer(dataset, locked, response, have)
         with open(part, "r+b" if have else "wb") as file:
             file.seek(have)
-            for chunk in response.iter_bytes(_CHUNK):
+            for chunk in response.iter_bytes():  # as it comes: a chunk size would lose what it gathers
                 file.write(chunk)
                 have += len(chunk)
                 progress.update(have // 10**6)

@@ -21,7 +21,7 @@ from andrea.errors import DataError, RunError
 from andrea.files import storing
 from andrea.progress import Progress
 from andrea.sources.catalogue import Dataset, find_dataset, own_files
-from andrea.sources.feed import Feed
+from andrea.sources.feed import Feed, Item
 from andrea.sources.shards import MANIFEST, Shards
 
 
@@ -45,22 +45,27 @@ def pull(dataset_name: str, out_dir: Path, *, lock: Path, offline: bool, files: 
 def preview(dataset_name: str, count: int, *, lock: Path) -> Iterator[str]:
     """The first `count` rows of a hub data set at its locked commit, as text for people: bucket and megachat."""
     from andrea.sources import hub, jsonl
-    from andrea.sources.huberrors import reaching
+    from andrea.sources.huberrors import reaching, unreachable
     from andrea.sources.rows import hub_lines
 
     dataset = find_dataset(dataset_name)
     if dataset.kind != "hub":
         raise DataError("a preview is of a data set of the hub", got=f"kind {dataset.kind}", fix="pull it: it is local")
-    by_hand = "a preview needs the hub"
     locked = hub.lock_or_resolve(dataset, lock, hub.download_path(Path(), dataset), offline=False)
-    with reaching(dataset, by_hand):
-        hub.probe(dataset)
-        rows = jsonl.items(islice(hub_lines(locked), count), jsonl.bucket_rule(dataset))
-        for number, item in enumerate(rows, 1):
-            if item.parsed is None:
-                yield f"--- row {number}: dropped, {item.reason}"
-            else:
-                yield f"--- row {number}: {item.bucket}\n{megachat.encode(item.parsed.document)}"
+    by_hand = "a preview needs the hub; look into the pulled file instead"
+    try:
+        with reaching(dataset, by_hand):
+            hub.probe(dataset)
+            rows = jsonl.items(islice(hub_lines(locked), count), jsonl.bucket_rule(dataset))
+            yield from (_show(number, item) for number, item in enumerate(rows, 1))
+    except FileNotFoundError as cause:  # what `datasets` makes of a file that it may not or cannot reach
+        raise unreachable(dataset, str(cause), "check `file` in sources.yaml and HF_TOKEN", by_hand) from cause
+
+
+def _show(number: int, item: Item) -> str:
+    if item.parsed is None:
+        return f"--- row {number}: dropped, {item.reason}"
+    return f"--- row {number}: {item.bucket}\n{megachat.encode(item.parsed.document)}"
 
 
 def _open(dataset: Dataset, folder: Path, lock: Path, offline: bool, files: Path | None) -> Feed:

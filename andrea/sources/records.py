@@ -27,6 +27,7 @@ _ROLES: dict[str, Role | None] = {
     "model": "reply",
     "system": None,
 }
+_OURS: dict[str, Role] = {"user": "user", "reply": "reply"}
 _KEYS = ", ".join(f'"{key}"' for key in (*_FORMS, "text"))
 
 
@@ -75,6 +76,20 @@ def to_line(document: Document) -> bytes:
     else:
         value = {"turns": [{"role": role, "text": text} for role, text in document.turns]}
     return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
+
+
+def from_line(line: bytes) -> Document:
+    """The document of one line that `to_line` wrote; raises Rejected for any other line."""
+    try:
+        value = json.loads(line.decode())
+        if "text" in value:
+            return Prose("" + value["text"])
+        roles = [_OURS[turn["role"]] for turn in value["turns"]]
+        texts = [turn["text"] for turn in value["turns"]]
+        "".join(texts)  # a TypeError unless all are strings, for next to nothing
+        return Conversation(tuple(map(Turn, roles, texts)))
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise Rejected(f"not a line of a raw shard: {cause!r}") from cause
 
 
 def _prose(text: Any) -> Parsed:

@@ -17,7 +17,7 @@ from andrea.errors import DataError
 from andrea.files import read_json, sha256_bytes, sha256_file, storing, write_atomic, write_json
 from andrea.megachat import Document, characters
 from andrea.packed import compressor, unpack
-from andrea.sources.records import Rejected, parse_line, to_line
+from andrea.sources.records import Rejected, from_line, to_line
 
 DOCUMENTS_PER_SHARD = 20_000
 MANIFEST = "manifest.json"
@@ -137,6 +137,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(path, "the manifest of a pulled data set")
     try:
         texts = [manifest[key] for key in ("dataset", "revision", "kind", "licence", "provenance")]
+        texts += [manifest["files"]] if "files" in manifest else []
         counts = [bucket[key] for bucket in manifest["buckets"].values() for key in ("documents", "characters")]
         shards = [shard for bucket in manifest["buckets"].values() for shard in bucket["shards"]]
         sound = all(isinstance(text, str) for text in texts) and all(_is_count(count) for count in counts)
@@ -175,8 +176,8 @@ def read_bucket(folder: Path, manifest: dict[str, Any], bucket: str) -> Iterator
 def _documents(path: Path) -> Iterator[Document]:
     for number, line in enumerate(_lines(path), 1):
         try:
-            yield parse_line(line.decode()).document
-        except (UnicodeDecodeError, Rejected) as cause:
+            yield from_line(line)
+        except Rejected as cause:
             raise DataError(f"{path}, line {number} must be a document", got=cause, fix=_FIX) from cause
 
 

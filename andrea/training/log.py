@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from andrea.files import storing
 from andrea.progress import Progress
@@ -16,7 +16,7 @@ class Log:
     """Lines go to stderr at once, and to the log file from `open` on, earlier ones included."""
 
     def __init__(self) -> None:
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._earlier: list[str] = []
         self._progress: Progress | None = None
         self._progress_written = time.monotonic()
@@ -24,7 +24,7 @@ class Log:
 
     def open(self, path: Path) -> None:
         with storing(path):
-            self._file = path.open("a", encoding="utf-8", buffering=1)
+            self._file = path.open("ab", buffering=0)
         for line in self._earlier:
             self._write(line)
         self._earlier = []
@@ -63,4 +63,4 @@ class Log:
             self._earlier.append(text)
             return
         with storing(self._file.name):
-            self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+            self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n".encode())

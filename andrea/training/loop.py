@@ -50,7 +50,7 @@ class Trainer:
     signals: Signals
     log: Log
     fingerprint: str
-    _seconds_per_step: float = field(default=CHUNK_SECONDS, init=False)
+    _pace: float | None = field(default=None, init=False)  # seconds per step, as measured
 
     def run(self, target: int) -> bool:
         """Train until step `target` is finished and saved; False when a signal stopped it, also with a checkpoint."""
@@ -66,14 +66,13 @@ class Trainer:
 
     def _advance(self, target: int) -> None:
         """A few steps: one call of the engine."""
-        step, ahead = self.position.step, self.position.ahead
-        sources = ahead[: min(len(ahead), self._room(target), max(1, int(CHUNK_SECONDS / self._seconds_per_step)))]
+        step, sources = self.position.step, self.position.ahead[: self._size(target)]
         ids = self.batches.draw_steps(sources, self.position.pulls)
         rates = lrs(step, len(sources), self.experiment.train)
         began = time.perf_counter()
         losses, norms = (values.tolist() for values in self.engine.run(ids, rates))
         seconds = (time.perf_counter() - began) / len(sources)
-        self._seconds_per_step = seconds if step == 0 else 0.5 * (self._seconds_per_step + seconds)
+        self._pace = seconds if self._pace is None else 0.5 * (self._pace + seconds)
         good = next((i for i in range(len(losses)) if not math.isfinite(losses[i] + norms[i])), len(losses))
         number = self.position.window.number
         columns = zip(sources, losses, norms, rates.tolist(), strict=True)
@@ -92,10 +91,12 @@ class Trainer:
         self.writer.check()
         self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
 
-    def _room(self, target: int) -> int:
-        """Steps until something is due."""
+    def _size(self, target: int) -> int:
+        """Steps of the next call: until something is due, and as many as fit the time. The window may end before."""
         step, e = self.position.step, self.experiment
-        return min(target - step, *(every - step % every for every in _intervals(e)))
+        intervals = (e.validation.every, e.samples.every, e.checkpoints.every)
+        fitting = int(CHUNK_SECONDS / max(self._pace, 1e-6)) if self._pace is not None else 1
+        return min(target - step, max(1, fitting), *(every - step % every for every in intervals))
 
     def _settle(self, target: int) -> None:
         """Do what is due at the step that has just been finished, or at which the run goes on."""
@@ -140,10 +141,6 @@ class Trainer:
         copy = self.engine.snapshot()
         assert copy.step == self.position.step, f"engine at step {copy.step}, loop at {self.position.step}"
         return Checkpoint(copy.step, copy.weights, copy.m, copy.v)
-
-
-def _intervals(e: Experiment) -> tuple[int, int, int]:
-    return e.validation.every, e.samples.every, e.checkpoints.every
 
 
 def _in_words(results: Mapping[str, Rates]) -> str:

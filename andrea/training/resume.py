@@ -4,7 +4,7 @@ A checkpoint that is damaged, foreign or ahead of the run files is passed over w
 has checkpoints but none of use is an error: a silent start from step 0 would look like lost weeks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,58 @@ class Start:
     path: Path | None
 
 
+@dataclass(frozen=True)
+class Finder:
+    """Finds the start of a run of `experiment` under `fingerprint`, whose records stand in `history` and `samples`."""
+
+    experiment: Experiment
+    fingerprint: str
+    history: History
+    samples: RecordFile
+
+    def newest(self, folder: Path, say: Say) -> Start:
+        """The newest usable checkpoint in `folder`, else a new run when there are none at all."""
+        steps = steps_in(folder)
+        for step in reversed(steps):
+            path = bin_path(folder, step)
+            try:
+                return self.at(path)
+            except CheckpointError as cause:
+                say(f"passed over {path.name}: {cause.must}; got {cause.got}")
+        if steps:
+            raise RunError(
+                f"one of the checkpoints in {folder} must be usable",
+                got=f"{len(steps)} that are not, named above",
+                fix=f"bring the run's files back, or train anew: python -m andrea fresh {self.experiment.name}",
+            )
+        return new_run(self.experiment)
+
+    def at(self, path: Path) -> Start:
+        """This one checkpoint. CheckpointError when it is damaged, foreign or ahead of the run files."""
+        manifest = check_owner(path, self.fingerprint)
+        self._check_records(path, manifest)
+        checkpoint, state, manifest = load(path, count(self.experiment.shape))
+        if state.get("step") != checkpoint.step or state.get("fingerprint") != self.fingerprint:
+            raise CheckpointError(
+                f"{path} and its state must belong together", got=state.get("step"), fix="use another"
+            )
+        return Start(checkpoint, state, manifest, path)
+
+    def _check_records(self, path: Path, manifest: Manifest) -> None:
+        """The history must reach the step without a gap, and both files must hold what the manifest counts on."""
+        found = {
+            "history": self.history.file.count_until(manifest.step),
+            "samples": self.samples.count_until(manifest.step),
+        }
+        short = [name for name, promised in manifest.records.items() if found.get(name, 0) < promised]
+        if short or self.history.last < manifest.step:
+            raise CheckpointError(
+                f"the run files must hold the records that {path} counts on: {manifest.records}",
+                got=f"{found}, steps up to {self.history.last:,}",
+                fix="bring the run's files back, or use an earlier checkpoint",
+            )
+
+
 def new_run(experiment: Experiment) -> Start:
     """Step 0: the initial weights, which follow from the seed."""
     shape = experiment.shape
@@ -41,30 +93,8 @@ def new_run(experiment: Experiment) -> Start:
     return Start(Checkpoint(0, weights, np.zeros_like(weights), np.zeros_like(weights)), None, None, None)
 
 
-def newest(folder: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile], say: Say) -> Start:
-    """The newest usable checkpoint in `folder`, else a new run when there are none at all."""
-    steps = steps_in(folder)
-    for step in reversed(steps):
-        path = bin_path(folder, step)
-        try:
-            return _start_from(path, experiment, fingerprint, files)
-        except CheckpointError as cause:
-            say(f"passed over {path.name}: {cause.must}; got {cause.got}")
-    if steps:
-        raise RunError(
-            f"one of the checkpoints in {folder} must be usable",
-            got=f"{len(steps)} that are not, named above",
-            fix=f"bring the run's files back, or train anew: python -m andrea fresh {experiment.name}",
-        )
-    return new_run(experiment)
-
-
-def chosen(path: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile]) -> Start:
-    """The checkpoint that the user names. CheckpointError when it is damaged or belongs to another run."""
-    return _start_from(path, experiment, fingerprint, files)
-
-
-def _start_from(path: Path, experiment: Experiment, fingerprint: str, files: Mapping[str, RecordFile]) -> Start:
+def check_owner(path: Path, fingerprint: str) -> Manifest:
+    """The manifest of a checkpoint of this run. CheckpointError when there is none, or it is another run's."""
     manifest = Manifest.read(manifest_path(path))
     if manifest.fingerprint != fingerprint:
         raise CheckpointError(
@@ -72,18 +102,7 @@ def _start_from(path: Path, experiment: Experiment, fingerprint: str, files: Map
             got=f"fingerprint {manifest.fingerprint[:12]}",
             fix="set the experiment back to what the checkpoint was made with, or leave --checkpoint out",
         )
-    for name, promised in manifest.records.items():
-        found = files[name].count_until(manifest.step) if name in files else 0
-        if found < promised:
-            raise CheckpointError(
-                f"{name} must hold the {promised:,} records that {path} counts on",
-                got=f"{found:,}",
-                fix="bring the run's files back, or use an earlier checkpoint",
-            )
-    checkpoint, state, manifest = load(path, count(experiment.shape))
-    if state.get("step") != checkpoint.step or state.get("fingerprint") != fingerprint:
-        raise CheckpointError(f"{path} and its state must be of one step", got=state.get("step"), fix="use another one")
-    return Start(checkpoint, state, manifest, path)
+    return manifest
 
 
 def check_target(start: Start, experiment: Experiment, steps_kept: Sequence[int]) -> None:

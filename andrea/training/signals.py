@@ -40,11 +40,14 @@ class Signals:
             for number in (*_STOPS, signal.SIGUSR1):
                 if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                     self._earlier[number] = signal.signal(number, self._note)
+            _die_with_parent()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._earlier:
+            _ask_kernel(0)
         for number, handler in self._earlier.items():
             signal.signal(number, handler)
 
@@ -74,16 +77,20 @@ class Signals:
             raise Stop
 
 
-def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies. Linux only; nothing elsewhere."""
-    if not sys.platform.startswith("linux"):
-        return
+def _die_with_parent() -> None:
+    """Ask for SIGTERM when the parent dies."""
     parent = os.getppid()
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN and not _is_snakemake(parent):
         return  # nohup andrea train ...: meant to outlive the shell
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    _ask_kernel(signal.SIGTERM)
     if os.getppid() != parent:  # it died before the kernel knew our wish
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _ask_kernel(number: int) -> None:
+    """Which signal the parent's death shall send; 0 is none. Only Linux can do that."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def _is_snakemake(pid: int) -> bool:

@@ -3,7 +3,7 @@
 forward   logits = x head'      loss[n] = log(sum(exp(logits[n]))) - logits[n, target[n]]
 backward  dlogits = (softmax(logits) - onehot(target)) * scale     dx = dlogits head     dhead += dlogits' x
 
-Probabilities are not stored: backward makes them in place of the logits, from the saved log-sum-exp.
+One (N, V) buffer does for all: logits become exp(logits - largest), which backward makes into their gradient.
 """
 
 import numpy as np
@@ -11,20 +11,24 @@ import numpy as np
 from andrea.engine.kernels import Array
 
 
-def k_loss_fwd(losses: Array, lse: Array, logits: Array, x: Array, head: Array, targets: Array) -> None:
-    """Assign losses (N,), lse (N,) and logits (N, V) from x (N, C), head (V, C) and targets (N,) int32."""
+def k_loss_fwd(losses: Array, total: Array, logits: Array, x: Array, head: Array, targets: Array) -> None:
+    """Assign losses (N,), logits (N, V) = exp(logits - the row's largest) and total (N,) = their sums.
+
+    From x (N, C), head (V, C) and targets (N,) int32.
+    """
     np.matmul(x, head.T, out=logits)
-    top = logits.max(axis=1, keepdims=True)
-    lse[:] = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
-    losses[:] = lse - logits[np.arange(len(targets)), targets]
+    logits -= logits.max(axis=1, keepdims=True)
+    losses[:] = -logits[np.arange(len(targets)), targets]
+    np.exp(logits, out=logits)
+    logits.sum(axis=1, out=total)
+    losses += np.log(total)
 
 
 def k_loss_bwd(
-    dx: Array, dhead: Array, logits: Array, lse: Array, x: Array, head: Array, targets: Array, scale: float
+    dx: Array, dhead: Array, logits: Array, total: Array, x: Array, head: Array, targets: Array, scale: float
 ) -> None:
     """Assign dx (N, C) and logits (N, V), which becomes its own gradient; add into dhead (V, C)."""
-    np.exp(logits - lse[:, None], out=logits)
-    logits[np.arange(len(targets)), targets] -= 1
-    logits *= scale
+    logits *= scale / total[:, None]
+    logits[np.arange(len(targets)), targets] -= scale
     np.matmul(logits, head, out=dx)
     dhead += logits.T @ x

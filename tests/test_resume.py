@@ -1,0 +1,174 @@
+"""Exact resume of real processes: killed at any moment and in any way, a run ends with the bytes of an undisturbed one.
+
+The engine is the CPU engine, except where the moment is chosen to the line (die_writing.py). The long form of this
+test, through Snakemake, is acceptance_resume.py.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tiny_run import NAME, make_project, promised, run_folder, set_experiment
+
+HERE = Path(__file__).resolve().parent
+PATH = os.pathsep.join([str(HERE.parent), str(HERE)])
+SIZES = {
+    "train__steps": 400,
+    "train__horizon": 500,
+    "train__batch_size": 8,
+    "model__d_model": 32,
+    "model__context": 32,
+    "validation__every": 50,
+    "samples__every": 100,
+    "checkpoints__every": 40,
+}
+STOPPED = 75
+Trainer = subprocess.Popen[str]
+
+
+def start(root: Path, *options: str, stderr: int | IO[str] = subprocess.DEVNULL) -> Trainer:
+    """The trainer as a user or a rule starts it, in `root`."""
+    command = [sys.executable, "-m", "andrea", "train", "mini", "--threads", "2", *options]
+    return subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": PATH}, stderr=stderr, text=True)
+
+
+def step(root: Path) -> int:
+    """Last step that a reader sees; json.load must work at any moment."""
+    path = run_folder(root) / f"{NAME}.loss.json"
+    records = json.loads(path.read_text()) if path.exists() else []
+    return records[-1]["step"] if records else 0
+
+
+def wait_until(condition: Callable[[], bool], trainer: Trainer) -> None:
+    end = time.monotonic() + 60
+    while trainer.poll() is None and not condition():
+        assert time.monotonic() < end, "the trainer hangs"
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("undisturbed")
+    make_project(root, **SIZES)
+    assert start(root).wait() == 0
+    return promised(root)
+
+
+def test_any_stop_at_any_moment(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    """The promise of the whole project. Between stops the settings of the machine change: threads, and SIGUSR1."""
+    make_project(tmp_path, **SIZES)
+    chance = random.Random(1)
+    kinds = [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGHUP, signal.SIGKILL]
+    reached = 0
+    for turn, kind in enumerate(kinds):
+        trainer = start(tmp_path, *(["--threads", "1"] if turn % 2 else []))
+        wait_until(lambda past=reached: step(tmp_path) > past, trainer)
+        if turn == 2:
+            trainer.send_signal(signal.SIGUSR1)
+        time.sleep(chance.uniform(0, 0.25))
+        asked = time.monotonic()
+        trainer.send_signal(kind)
+        code = trainer.wait()
+        assert code == (-signal.SIGKILL if kind == signal.SIGKILL else STOPPED), f"{kind!r} after step {reached}"
+        assert time.monotonic() - asked < 5
+        reached = step(tmp_path)
+        if kind != signal.SIGKILL:
+            assert (run_folder(tmp_path) / "checkpoints" / f"step_{reached:06d}.json").exists()
+    assert reached < 400, "the machine is too fast for this test: raise its steps"
+    assert start(tmp_path).wait() == 0
+    assert promised(tmp_path) == undisturbed
+
+
+def test_raised_steps_equal_a_longer_run(tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    """With the real engine: the schedule, the windows and the samples must not know train.steps."""
+    make_project(tmp_path, **SIZES | {"train__steps": 130})
+    assert start(tmp_path).wait() == 0
+    set_experiment(tmp_path, **SIZES)
+    assert start(tmp_path).wait() == 0
+    assert promised(tmp_path) == undisturbed
+
+
+def test_a_second_trainer_is_refused_and_an_orphan_stops(tmp_path: Path) -> None:
+    """If Snakemake is killed, its trainer must save and leave; while one is there, another must not touch the run."""
+    make_project(tmp_path, **SIZES | {"train__steps": 10**6, "train__horizon": 10**6})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import test_resume as t, pathlib; t.start(pathlib.Path({str(tmp_path)!r})).wait()"],
+        env=os.environ | {"PYTHONPATH": PATH},
+        text=True,
+    )
+    wait_until(lambda: step(tmp_path) > 0, parent)
+    pid = int((run_folder(tmp_path) / "pid").read_text())
+    second = start(tmp_path, stderr=subprocess.PIPE)
+    assert f"process {pid} holds its lock" in second.communicate()[1]
+    assert second.returncode == 1
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and b"train" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < end, "the orphan goes on"
+        time.sleep(0.01)
+    assert f"stopped at step {step(tmp_path):,}" in (run_folder(tmp_path) / "train.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The undisturbed run with the engine of die_writing.py."""
+    root = tmp_path_factory.mktemp("plain")
+    make_project(root)
+    assert die_writing(root, 0, "never") == 0
+    return promised(root)
+
+
+def die_writing(root: Path, step: int, place: str) -> int:
+    command = [sys.executable, str(HERE / "die_writing.py"), str(root), str(step), place]
+    environment = os.environ | {"PYTHONPATH": PATH}
+    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
+
+
+def test_killed_in_the_middle_of_a_checkpoint(tmp_path: Path, plain: dict[str, str]) -> None:
+    """At each point of a write a kill must leave the checkpoint before, and nothing that is taken for whole."""
+    make_project(tmp_path)
+    for at, place in ((10, "bin"), (20, "state"), (30, "manifest"), (40, "copy"), (20, "prune"), (0, "cut")):
+        assert die_writing(tmp_path, at, place) == -signal.SIGKILL, place
+    assert die_writing(tmp_path, 60, "copy") == -signal.SIGKILL
+    assert die_writing(tmp_path, 0, "never") == 0
+    assert promised(tmp_path) == plain
+    assert not list(tmp_path.rglob("*.tmp"))
+    left = {path.name.partition(".")[0] for path in (run_folder(tmp_path) / "checkpoints").iterdir()}
+    assert len(left) == 3, left
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_disk_that_fills_up(tmp_path: Path, plain: dict[str, str]) -> None:
+    """ENOSPC at any write is a message and a run that goes on once there is space."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)], check=False, stderr=-3)
+    if mounted.returncode != 0:
+        pytest.skip("this machine lets not even root mount a tmpfs")
+    try:
+        make_project(disk)
+        fake = [sys.executable, str(HERE / "die_writing.py"), str(disk), "0", "never"]
+        environment = os.environ | {"PYTHONPATH": PATH}
+        for kilobytes in (3, 30, 60, 100):
+            free = shutil.disk_usage(disk).free
+            (disk / "filler").write_bytes(b"x" * (free - kilobytes * 1024))
+            failed = subprocess.run(fake, env=environment, capture_output=True, text=True, check=False)
+            (disk / "filler").unlink()
+            assert failed.returncode == 0 or "StorageError" in failed.stderr, failed.stderr
+            if failed.returncode == 0:
+                break
+        assert kilobytes > 3
+        assert die_writing(disk, 0, "never") == 0
+        assert promised(disk) == plain
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
