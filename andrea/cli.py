@@ -90,7 +90,7 @@ def _fresh(args: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(args: argparse.Namespace) -> int:
+def _doctor(args: argparse.Namespace) -> int:  # noqa: ARG001
     from andrea.doctor import doctor
 
     return doctor()

@@ -73,7 +73,8 @@ def _kernels() -> str:
     batch = np.random.default_rng(1).integers(0, SHAPE.vocab_size, (1, 4, SHAPE.context + 1)).astype(np.int32)
     batches = np.repeat(batch, 2, axis=0)
     reference = CpuEngine(SHAPE, _train("fp32"), 1, KERNELS, "float64")
-    reference.load(*(a.astype(np.float64) for a in (weights, zeros, zeros)), 0)
+    wide, none = weights.astype(np.float64), zeros.astype(np.float64)
+    reference.load(wide, none, none, 0)
     want, _ = reference.run(batches, rates)
     errors = []
     for precision, limit in TOLERANCE.items():

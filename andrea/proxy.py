@@ -6,7 +6,7 @@ before any file is touched, the run files cut back before the loop may append, t
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from andrea.batches import Batches
@@ -123,6 +123,9 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     firehose = open_firehose(e)
     position = open_position(start, firehose, e)
     engine = open_engine(e, threads)
+    run = replace(run, made_with={**run.made_with, **engine.versions()})
+    if start.state is not None:
+        engine.restore(start.state.get("engine", {}))
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, start, engine, log)
     sampled = open_files(start, run.history, run.samples, run.files.state)

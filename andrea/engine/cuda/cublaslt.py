@@ -26,6 +26,7 @@ _ORDERED_REDUCTIONS = 1 | 2  # in place and in the compute type; not in the outp
 _CANDIDATES, _REPEATS = 8, 10
 
 Algorithm = ctypes.c_uint64 * 8
+ALGORITHM_BYTES = 64
 
 
 class _Result(ctypes.Structure):

@@ -4,6 +4,7 @@ A step (all microbatches, norm, clipping, AdamW) is one graph, replayed for a wi
 changes from step to step lies in device memory, and losses stay there until the window ends.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.cuda.arena import DeviceArena
-from andrea.engine.cuda.cublaslt import CublasLt
+from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
 from andrea.engine.cuda.device import Device
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
@@ -24,7 +25,7 @@ from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
 from andrea.engine.interface import Floats, Snapshot
 from andrea.engine.layout import count
 from andrea.engine.plan import MemoryPlan, make_plan
-from andrea.errors import EngineError
+from andrea.errors import CheckpointError, EngineError
 from andrea.experiment import Shape, TrainSpec
 
 FIRST_SCALE = 65536.0  # of fp16's loss; it halves within a few steps where that is too much
@@ -100,11 +101,14 @@ class CudaEngine:
             raise EngineError(
                 "restore() comes before the first load()", got="a started engine", fix="report this: it is a defect"
             )
-        self._control.view(np.float32)[0] = state["loss_scale"]
-        self._control[[GOOD, STREAK, SKIPPED]] = state["counters"]
-        if not self._library.restore(state["identity"], state["algorithms"]):
+        if not state:
+            return  # the run was trained by the CPU engine so far
+        scale, counters, identity, algorithms = _checked(state)
+        self._control.view(np.float32)[0] = scale
+        self._control[[GOOD, STREAK, SKIPPED]] = counters
+        if not self._library.restore(identity, algorithms):
             print(
-                f"the run's matrix algorithms were chosen on {state['identity']}; now it is {self._library.identity}: "
+                f"the run's matrix algorithms were chosen on {identity}; now it is {self._library.identity}: "
                 "going on with new ones, so results may differ in their last bits",
                 flush=True,
             )
@@ -218,6 +222,22 @@ class CudaEngine:
 
     def _kernel(self, name: str):  # type: ignore[no-untyped-def]
         return self._device.kernel("optimizer.cu", name, self._train.precision)
+
+
+def _checked(state: dict[str, Any]) -> tuple[float, list[int], str, dict[str, str]]:
+    """The parts of a state; CheckpointError when they are not what state() gives."""
+    try:
+        scale, counters = float(state["loss_scale"]), [int(c) for c in state["counters"]]
+        identity, algorithms = str(state["identity"]), dict(state["algorithms"])
+        fits = math.isfinite(scale) and scale >= 1 and len(counters) == 3 and min(counters) >= 0
+        fits = fits and all(len(bytes.fromhex(a)) == ALGORITHM_BYTES for a in algorithms.values())
+    except (KeyError, TypeError, ValueError) as cause:
+        raise CheckpointError(
+            "the CUDA engine's state must be whole", got=cause, fix="use another checkpoint"
+        ) from cause
+    if not fits:
+        raise CheckpointError("the CUDA engine's state must be in range", got=state, fix="use another checkpoint")
+    return scale, counters, identity, algorithms
 
 
 def _run(calls: list[Call]) -> None:
