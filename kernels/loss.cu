@@ -10,10 +10,18 @@
 // Writes   fwd assigns losses and lse; bwd assigns logits, in place; fused assigns losses and logits in one launch: the
 //          second reading of a row comes from the cache. Probabilities are not stored.
 //          k_loss_mean adds mean(losses) * share to control.loss
-// Launch   fwd, bwd, fused: grid (N,), block (256,)     mean: grid (1,), block (1024,)     block_sums: grid (B,), block (256,)
+// Launch   fwd, bwd, fused: grid (N,), any block up to 512; best a block whose threads have equally many packs     mean: grid (1,), block (1024,)     block_sums: grid (B,), block (256,)
 // Repeats  bit for bit
 #include "prelude.cuh"
 #include "control.cuh"
+
+__device__ __forceinline__ float exponential(float x) {
+#if ACT == ACT_FP32
+    return expf(x);
+#else
+    return __expf(x);  // off by 1e-6 where |x| < 20, far below a 16-bit logit's rounding
+#endif
+}
 
 // log(sum(exp)) of one row by one block, in one pass: each thread keeps its own maximum and rescales its sum.
 __device__ __forceinline__ float row_lse(const act_t* row, int V) {
@@ -27,12 +35,12 @@ __device__ __forceinline__ float row_lse(const act_t* row, int V) {
         float more = 0.0f;
 #pragma unroll
         for (int i = 0; i < PACK; ++i)
-            if (v + i < V) more += expf(in.get(i) - here);
-        sum = sum * expf(top - here) + more;
+            if (v + i < V) more += exponential(in.get(i) - here);
+        sum = sum * exponential(top - here) + more;
         top = here;
     }
     const float all = block_max(top);
-    return all + logf(block_sum(top == -INFINITY ? 0.0f : sum * expf(top - all)));
+    return all + logf(block_sum(top == -INFINITY ? 0.0f : sum * exponential(top - all)));
 }
 
 // The gradient of one row in its place.
@@ -41,7 +49,7 @@ __device__ __forceinline__ void row_gradient(act_t* row, float lse, int target, 
         Pack cell = load_pack(row + v);
 #pragma unroll
         for (int i = 0; i < PACK; ++i) {
-            const float p = expf(cell.get(i) - lse) - (v + i == target ? 1.0f : 0.0f);
+            const float p = exponential(cell.get(i) - lse) - (v + i == target ? 1.0f : 0.0f);
             cell.set(i, v + i < V ? p * scale : 0.0f);
         }
         store_pack(row + v, cell);
@@ -67,7 +75,7 @@ extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse 
     row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
                  int T, int V, int P) {
     act_t* row = logits + (size_t)blockIdx.x * P;

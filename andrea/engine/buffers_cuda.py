@@ -16,7 +16,7 @@ from andrea.experiment import Shape
 WORKSPACE = 32 * MIB  # what cuBLASLt is given; it must not allocate by itself
 WINDOW_STEPS = 64  # losses and norms of so many steps stay on the card
 NORM_CHUNK = 8192  # as in kernels/optimizer.cu
-SLABS = 64  # of a LayerNorm's parameter gradients
+SLABS = 256  # blocks of a LayerNorm's backward, each with a partial sum of the parameter gradients
 CONTROL_WORDS = 9  # struct Control of kernels/control.cuh
 PROMPT_ROWS = 4  # prompts that are continued at a time
 
@@ -59,7 +59,8 @@ def _workspace(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
     yield Buffer(part, "wide", (n, 4 * c), work)
     yield Buffer(part, "dstream", (n, c), work)
     yield Buffer(part, "dbranch", (n, c), work)
-    yield Buffer(part, "ln_partial", (SLABS, 2, c))
+    yield Buffer(part, "ln_partial", (2 * shape.n_layers + 1, SLABS, 2, c))
+    yield Buffer(part, "ln_where", (2 * shape.n_layers + 1,), "int32")
     for name, size in scratch(rows, shape.context, shape.n_heads, shape.d_head).items():
         yield Buffer(part, name, (size // 4,))
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from card import DTYPES, PRECISIONS, Card, check, rounded
 
+from andrea.engine.cuda.model import norm_defines
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.engine.reference import KERNELS
 
-SLABS, REPEATS = 64, 20
+SLABS, REPEATS = 256, 20
+PARTS = ("fwd", "bwd", "bwd_params")
 ROWS_AND_WIDTH = [(1, 32), (77, 96), (1023, 384), (1025, 768)]
 
 
@@ -33,9 +35,11 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
     KERNELS.k_layernorm_fwd(narrow["y"], narrow["mean"], narrow["rstd"], *f[:3])
     y, mean, rstd = card.empty(dtype, n, c), card.empty("float32", n), card.empty("float32", n)
     X, G, B = card.up(x, dtype), card.up(gamma, "float32"), card.up(beta, "float32")
-    card.run(
-        "layernorm.cu", "k_layernorm_fwd", precision, (up(n, 4),), 128, y, mean, rstd, X, G, B, n, c, LAYERNORM_EPS
+    defines = norm_defines(c, pack(precision))
+    forward, backward, params = (
+        card.device.kernel("layernorm.cu", f"k_layernorm_{k}", precision, defines) for k in PARTS
     )
+    forward((up(n, 4),), 128, y, mean, rstd, X, G, B, n, c, LAYERNORM_EPS)
     check(card.down(y), wide["y"], rounded(narrow["y"], dtype), dtype, "y")
     check(card.down(mean), wide["mean"], narrow["mean"], "float32", "mean")
     check(card.down(rstd), wide["rstd"], narrow["rstd"], "float32", "rstd")
@@ -47,38 +51,18 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
         KERNELS.k_layernorm_bwd(*low, f[3], f[0], f[1], narrow["mean"], narrow["rstd"])
         low[0] = rounded(low[0], dtype).astype(np.float32)
     outs = []
+    where = card.up(np.array([2 * c]), "int32")  # dgamma and dbeta stand in the middle of the gradients
     for _ in range(REPEATS):
-        dx, dgamma, dbeta = card.up(dx0, dtype), card.up(dgamma0, "float32"), card.up(dbeta0, "float32")
-        partial, DY = card.empty("float32", SLABS, 2, c), card.up(dy, dtype)
+        dx, flat = (
+            card.up(dx0, dtype),
+            card.up(np.concatenate([np.zeros(2 * c), dgamma0, dbeta0, np.ones(c)]), "float32"),
+        )
+        partial, DY = card.empty("float32", 1, SLABS, 2, c), card.up(dy, dtype)
         for _ in range(2):  # twice: it must add
-            spans = up(c, 32 * pack(precision))
-            card.run(
-                "layernorm.cu",
-                "k_layernorm_bwd_partial",
-                precision,
-                (spans, SLABS),
-                256,
-                partial,
-                DY,
-                X,
-                mean,
-                rstd,
-                n,
-                c,
-            )
-            card.run(
-                "layernorm.cu",
-                "k_layernorm_bwd_params",
-                precision,
-                (up(2 * c, 256),),
-                256,
-                dgamma,
-                dbeta,
-                partial,
-                SLABS,
-                c,
-            )
-            card.run("layernorm.cu", "k_layernorm_bwd", precision, (up(n, 4),), 128, dx, DY, X, G, mean, rstd, n, c)
+            backward((SLABS,), 256, dx, partial.reshape(SLABS, 2, c), DY, X, G, mean, rstd, n, c)
+            params((up(2 * c, 32), 1), 256, flat, where, partial, SLABS, c)
+        assert not card.down(flat)[: 2 * c].any()
+        dgamma, dbeta = flat.part(2 * c, c), flat.part(3 * c, c)
         outs.append([card.down(t) for t in (dx, dgamma, dbeta)])
     for got, want, lo, d, what in zip(
         outs[0], ref, low, (dtype, "float32", "float32"), ("dx", "dgamma", "dbeta"), strict=True

@@ -15,7 +15,7 @@ from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.cuda.arena import DeviceArena
 from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
-from andrea.engine.cuda.device import Device
+from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
 from andrea.engine.cuda.matrix import Call, FastMatrix, PlainMatrix
@@ -23,7 +23,7 @@ from andrea.engine.cuda.model import BLOCK, Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
 from andrea.engine.interface import Floats, Snapshot
-from andrea.engine.layout import count
+from andrea.engine.layout import count, parameters
 from andrea.engine.plan import MemoryPlan, make_plan
 from andrea.errors import CheckpointError, EngineError
 from andrea.experiment import Shape, TrainSpec
@@ -45,6 +45,8 @@ class CudaEngine:
         self._buffers: Mapping[str, Tensor] = {b.name: arena[b.name] for b in self._plan.buffers}
         self._library = CublasLt(device, train.precision, self._buffers["library"])
         device.write(self._buffers["chunks"], chunk_table(shape, train.precision in LOW_PRECISION))
+        norms = [p.offset for p in parameters(shape) if p.kind == "gamma"]  # beta follows its gamma
+        device.write(self._buffers["ln_where"], np.array(norms, np.int32))
         self._feed = Feed(device, shape, train, self._buffers["batch"])
         self._control = np.zeros(self._buffers["control"].shape, np.int32)
         self._control.view(np.float32)[0] = FIRST_SCALE if train.precision == "fp16" else 1.0
@@ -220,7 +222,7 @@ class CudaEngine:
         kernel = self._kernel("k_copy_weights")
         kernel((chunks.shape[0],), BLOCK, self._buffers["copy"], self._buffers["weights"], chunks)
 
-    def _kernel(self, name: str):  # type: ignore[no-untyped-def]
+    def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)
 
 

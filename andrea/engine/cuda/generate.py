@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.engine.buffers_cuda import PROMPT_ROWS
-from andrea.engine.cuda.device import Device
+from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call, Matrix
-from andrea.engine.cuda.model import LN_ROWS, WARP, Parameters
+from andrea.engine.cuda.model import LN_ROWS, WARP, Parameters, norm_defines
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.engine.kernels import LAYERNORM_EPS
@@ -73,7 +73,9 @@ class TokenModel:
         ]
 
     def _layernorm(self, name: str, x: Tensor, y: Tensor) -> list[Call]:
-        kernel, p, r, c = self._kernel("layernorm", "k_layernorm_fwd"), self._parameters, self.rows, self._shape.d_model
+        p, r, c = self._parameters, self.rows, self._shape.d_model
+        defines = norm_defines(c, self._pack)
+        kernel = self._device.kernel("layernorm.cu", "k_layernorm_fwd", self._precision, defines)
         mean, rstd = self._buffers["mean.0"].part(0, r), self._buffers["rstd.0"].part(0, r)
         gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
         grid = (-(-r // LN_ROWS),)
@@ -103,7 +105,7 @@ class TokenModel:
     def _rows_of(self, name: str, width: int) -> Tensor:
         return self._buffers[name].part(0, self.rows, width)
 
-    def _kernel(self, file: str, name: str):  # type: ignore[no-untyped-def]
+    def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
-from andrea.engine.cuda.device import Device
+from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call, Matrix, QkvWeight
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import QKV, copies, head_name, padded_vocabulary
@@ -19,7 +19,13 @@ from andrea.experiment import Shape
 
 BLOCK = 256
 LN_ROWS = 4  # rows, a warp each, of a LayerNorm block
+LOSS_BLOCK = 512  # at most
 WARP = 32
+
+
+def norm_defines(width: int, pack: int) -> dict[str, int | str]:
+    """Compile options of layernorm.cu: a row of `width` lies in the registers of a warp."""
+    return {"LN_PACKS": -(-width // (WARP * pack))}
 
 
 @dataclass(frozen=True)
@@ -106,13 +112,14 @@ class Model:
         """losses (N,) from the logits, which stay."""
         b, (t, v, p) = self._buffers, self._loss_sizes()
         kernel = self._kernel("loss", "k_loss_fwd")
-        return [lambda: kernel((self._n,), BLOCK, b["losses"], b["loss_lse"], b["logits"], batch.tokens, t, v, p)]
+        block = self._loss_block()
+        return [lambda: kernel((self._n,), block, b["losses"], b["loss_lse"], b["logits"], batch.tokens, t, v, p)]
 
     def backward(self, batch: Batch, share: float) -> list[Call]:
         """Losses, their mean times `share` into control, and all gradients added. After forward()."""
         clear = [lambda: self._device.clear(self._buffers["dstream"])]
         blocks = [call for op in reversed(self.blocks) for call in op.backward]
-        return [*self._loss(batch, share), *clear, *blocks, *self._embed(batch).backward]
+        return [*self._loss(batch, share), *clear, *blocks, *self._norm_params(), *self._embed(batch).backward]
 
     def _build_blocks(self) -> list[Op]:
         ops: list[Op] = []
@@ -148,20 +155,24 @@ class Model:
         b, p, n, c = self._buffers, self.parameters, self._n, self._c
         x, y, mean, rstd = (b[f"{letter}.{i}"] for letter in ("x", "y", "mean", "rstd"))
         gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
-        dgamma, dbeta = p.gradient(name + ".gamma"), p.gradient(name + ".beta")
-        kernels = [self._kernel("layernorm", "k_layernorm_" + k) for k in ("fwd", "bwd", "bwd_partial", "bwd_params")]
-        forward, backward, partial, params = kernels
-        rows, spans = -(-n // LN_ROWS), -(-c // (WARP * self._pack))
-        dx, dy, sums = b["dstream"], b["dbranch"], b["ln_partial"]
+        forward, backward = (self._norm_kernel(k) for k in ("k_layernorm_fwd", "k_layernorm_bwd"))
+        sums = b["ln_partial"].part(i * SLABS * 2 * c, SLABS, 2, c)
+        dx, dy = b["dstream"], b["dbranch"]
+        grid = (-(-n // LN_ROWS),)
         return Op(
             name,
-            [lambda: forward((rows,), WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
-            [
-                lambda: partial((spans, SLABS), BLOCK, sums, dy, x, mean, rstd, n, c),
-                lambda: params((-(-2 * c // BLOCK),), BLOCK, dgamma, dbeta, sums, SLABS, c),
-                lambda: backward((rows,), WARP * LN_ROWS, dx, dy, x, gamma, mean, rstd, n, c),
-            ],
+            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
+            [lambda: backward((SLABS,), BLOCK, dx, sums, dy, x, gamma, mean, rstd, n, c)],
         )
+
+    def _norm_params(self) -> list[Call]:
+        """The parameter gradients of all LayerNorms, from what their backwards left."""
+        b, c, norms = self._buffers, self._c, 2 * self._shape.n_layers + 1
+        kernel, grid = self._norm_kernel("k_layernorm_bwd_params"), (-(-2 * c // WARP), norms)
+        return [lambda: kernel(grid, BLOCK, b["gradients"], b["ln_where"], b["ln_partial"], SLABS, c)]
+
+    def _norm_kernel(self, name: str) -> Kernel:
+        return self._device.kernel("layernorm.cu", name, self._precision, norm_defines(self._c, self._pack))
 
     def _qkv(self, layer: int) -> Op:
         b, m, w = self._buffers, self._matrix, self.parameters.qkv(layer)
@@ -253,15 +264,21 @@ class Model:
 
     def _loss(self, batch: Batch, share: float) -> list[Call]:
         """Losses and, in place of the logits, their gradients."""
-        b, (t, v, p), n = self._buffers, self._loss_sizes(), self._n
+        b, (t, v, p), n, block = self._buffers, self._loss_sizes(), self._n, self._loss_block()
         fused, mean = self._kernel("loss", "k_loss_fused"), self._kernel("loss", "k_loss_mean")
         return [
-            lambda: fused((n,), BLOCK, b["losses"], b["logits"], batch.tokens, b["control"], t, v, p),
+            lambda: fused((n,), block, b["losses"], b["logits"], batch.tokens, b["control"], t, v, p),
             lambda: mean((1,), 1024, b["control"], b["losses"], n, share),
         ]
+
+    def _loss_block(self) -> int:
+        """Threads of a row of logits: whole warps, each thread with the same number of packs where that can be."""
+        packs = padded_vocabulary(self._shape) // self._pack
+        each = -(-packs // LOSS_BLOCK)
+        return -(-packs // (each * WARP)) * WARP
 
     def _loss_sizes(self) -> tuple[int, int, int]:
         return self._shape.context, self._shape.vocab_size, padded_vocabulary(self._shape)
 
-    def _kernel(self, file: str, name: str):  # type: ignore[no-untyped-def]
+    def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
