@@ -64,8 +64,8 @@ def step_times(engine: CudaEngine, data: NDArray[np.int32], steps: int) -> tuple
     return each, 1e3 * (time.perf_counter() - start) / len(data)
 
 
-def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, float, float]]:
-    """(op, forward us, backward us); a layer's ops are those of layer 1."""
+def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, float, float, float]]:
+    """(op, forward us, backward us, weight gradients us); a layer's ops are those of layer 1."""
     device = engine._device
     model = Model(
         device, experiment.shape, experiment.train.precision, engine._rows, FastMatrix(engine._library), engine._buffers
@@ -80,18 +80,18 @@ def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, 
         return min(device.seconds(lambda: graph.launch(device.stream), 3) for _ in range(3)) / 20 * 1e6
 
     embed = model._embed(batch)
-    yield embed.name, micros(embed.forward), micros(embed.backward)
+    yield embed.name, micros(embed.forward), micros(embed.backward), 0.0
     for op in model.blocks:
         if op.name.startswith(("1.", "LN_f", "head")):
-            yield op.name, micros(op.forward), micros(op.backward)
-    yield "loss", micros(model.losses(batch)), micros(model._loss(batch, 1.0))
+            yield op.name, micros(op.forward), micros(op.backward), micros(op.weights)
+    yield "loss", micros(model.losses(batch)), micros(model._loss(batch, 1.0)), 0.0
     device.write(engine._buffers["control"], engine._control)
     update = engine._update_calls(1.0)
-    yield "norm", micros(update[:1]), 0.0
+    yield "norm", micros(update[:1]), 0.0, 0.0
     engine._control[3] = 1
     device.write(engine._buffers["control"], engine._control)
-    yield "adamw", micros(update[2:]), 0.0
-    yield "zero", micros(engine._step_calls(model)[:1]), 0.0
+    yield "adamw", micros(update[2:]), 0.0, 0.0
+    yield "zero", micros(engine._step_calls(model)[:1]), 0.0, 0.0
 
 
 def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
@@ -112,8 +112,11 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
         flush=True,
     )
     if ops:
-        for name, forward, backward in op_table(engine, experiment):
-            print(f"    {name:<12} forward {forward:8.1f} us   backward {backward:8.1f} us", flush=True)
+        for name, forward, backward, weights in op_table(engine, experiment):
+            print(
+                f"    {name:<12} forward {forward:8.1f} us   backward {backward:8.1f} us   weights {weights:8.1f} us",
+                flush=True,
+            )
     text = ", ".join(f"{k} {v}" for k, v in engine.versions().items() if k != "gpu")
     where = (engine.versions()["gpu"], text, datetime.date.today().isoformat())
     sizes = (

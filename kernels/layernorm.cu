@@ -1,15 +1,15 @@
 // LayerNorm over the last axis, with its backward twin.
 //
 //   forward   xh = (x - mean) * rstd             y   = xh * gamma + beta
-//   backward  g  = dy * gamma                    dx += rstd * (g - avg(g) - xh * avg(g * xh))
+//   backward  g  = dy * gamma                    dx = old + rstd * (g - avg(g) - xh * avg(g * xh))
 //             dgamma += sum over rows of dy * xh      dbeta += sum over rows of dy
 //
-// Shapes   x y dy dx: (N, C) act_t, C a multiple of PACK and at most 32 PACK LN_PACKS    gamma beta: (C,) float32
+// Shapes   x y dy dx old: (N, C) act_t, C a multiple of PACK and at most 32 PACK LN_PACKS    gamma beta: (C,) float32
 //          mean rstd: (N,) float32    partial: (K, 2, C) float32, a slab a block of bwd
 //          grads: the flat gradients, float32, where LayerNorm l has dgamma, dbeta (2C) from where[l] on
 //          partials: (M, K, 2, C), the partial of M LayerNorms
-// Writes   fwd assigns y, mean, rstd; bwd adds into dx (the residual stream's gradient) and assigns partial;
-//          bwd_params adds into dgamma and dbeta of all M
+// Writes   fwd assigns y, mean, rstd; bwd assigns dx, the residual stream's gradient, which it adds to when old is dx, and
+//          partial; bwd_params adds into dgamma and dbeta of all M
 // Launch   fwd: grid (ceil(N / 4),), block (128,): a warp a row     bwd: grid (K,), block (256,): slab k has the rows of
 //          warps 8 k ... 8 k + 7, and every (8 K)-th row from there     bwd_params: grid (ceil(2C / 32), M), block (256,)
 // Repeats  bit for bit: K is fixed; rows, warps and slabs are added in their order
@@ -90,13 +90,13 @@ __device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH
 }
 
 extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
-    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* dy /* N C */, const act_t* x /* N C */,
-                    const float* gamma /* C */, const float* mean /* N */, const float* rstd /* N */, int N, int C) {
+    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
+                    const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */, const float* mean /* N */, const float* rstd /* N */, int N, int C) {
     __shared__ float part[WIDTH * WARP];
     float dgamma[WIDTH] = {}, dbeta[WIDTH] = {};
     for (int n = blockIdx.x * BWD_WARPS + warp_id(); n < N; n += gridDim.x * BWD_WARPS) {
         Row in, up, out;
-        in.load(x + (size_t)n * C, C), up.load(dy + (size_t)n * C, C), out.load(dx + (size_t)n * C, C);
+        in.load(x + (size_t)n * C, C), up.load(dy + (size_t)n * C, C), out.load(old + (size_t)n * C, C);
         const float m = mean[n], r = rstd[n];
         float sum_g = 0.0f, sum_gxh = 0.0f;
 #pragma unroll

@@ -61,6 +61,10 @@ class PaperDevice:
         work()
         return PaperGraph()
 
+    @property
+    def side(self) -> Any:
+        return PaperSide()
+
     def send(self, target: Tensor, source: np.ndarray) -> None:
         assert source.nbytes <= target.nbytes
 
@@ -69,6 +73,12 @@ class PaperDevice:
     def forbid_allocation(self) -> None: ...
     def versions(self) -> dict[str, str]:
         return {}
+
+
+class PaperSide:
+    def fork(self) -> None: ...
+    def barrier(self) -> None: ...
+    def join(self) -> None: ...
 
 
 class PaperGraph:
@@ -93,7 +103,7 @@ class PaperLibrary:
 
     def save(self) -> None: ...
 
-    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1) -> Any:
+    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
         m, k = (a.columns, a.rows) if a.transposed else (a.rows, a.columns)
         depth, n = (b.columns, b.rows) if b.transposed else (b.rows, b.columns)
         assert (k, out.rows, out.columns) == (depth, m, n)

@@ -1,8 +1,9 @@
 """What a CUDA engine holds on the card, planned without one, so that an experiment can be checked anywhere.
 
 Weights, gradients, m and v are float32. In bf16 and fp16 the matrices have a 16-bit working copy, and activations, their
-gradients and the logits are 16-bit. GELU's output is made again in backward, nothing else is. Backward needs one wide
-buffer at a time: the MLP's gradient, or that of q, k, v and attention's output. Sampling lives in the activations' memory.
+gradients and the logits are 16-bit. GELU's output is made again in backward, nothing else is. In 16 bits the weight
+gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
+In float32 every product fills the card, and one of each is enough. Sampling lives in the activations' memory.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,17 @@ from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
 from andrea.experiment import Shape
 
-WORKSPACE = 32 * MIB  # what cuBLASLt is given; it must not allocate by itself
+WORKSPACE = 32 * MIB  # what cuBLASLt is given for each stream; it must not allocate by itself
 WINDOW_STEPS = 64  # losses and norms of so many steps stay on the card
 NORM_CHUNK = 8192  # as in kernels/optimizer.cu
 SLABS = 256  # blocks of a LayerNorm's backward, each with a partial sum of the parameter gradients
 CONTROL_WORDS = 9  # struct Control of kernels/control.cuh
 PROMPT_ROWS = 4  # prompts that are continued at a time
+
+
+def overlaps(work: str) -> bool:
+    """Whether weight gradients run beside the rest of backward, for activations of type `work`."""
+    return work != "float32"
 
 
 def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1) -> Iterator[Buffer]:
@@ -32,7 +38,7 @@ def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1)
     yield from _activations(shape, rows, work)
     yield from _workspace(shape, rows, work)
     yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
-    yield Buffer("workspace", "library", (WORKSPACE,), "uint8")
+    yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
     yield from _batch(shape, rows, microbatches)
 
 
@@ -58,6 +64,9 @@ def _workspace(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
     yield Buffer(part, "a", (n, MLP_RATIO * c), work)
     yield Buffer(part, "wide", (n, 4 * c), work)
     yield Buffer(part, "dstream", (n, c), work)
+    if overlaps(work):
+        yield Buffer(part, "attention_wide", (n, 4 * c), work)
+        yield Buffer(part, "dstream_2", (n, c), work)
     yield Buffer(part, "dbranch", (n, c), work)
     yield Buffer(part, "ln_partial", (2 * shape.n_layers + 1, SLABS, 2, c))
     yield Buffer(part, "ln_where", (2 * shape.n_layers + 1,), "int32")

@@ -59,7 +59,7 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
         )
         partial, DY = card.empty("float32", 1, SLABS, 2, c), card.up(dy, dtype)
         for _ in range(2):  # twice: it must add
-            backward((SLABS,), 256, dx, partial.reshape(SLABS, 2, c), DY, X, G, mean, rstd, n, c)
+            backward((SLABS,), 256, dx, partial.reshape(SLABS, 2, c), dx, DY, X, G, mean, rstd, n, c)
             params((up(2 * c, 32), 1), 256, flat, where, partial, SLABS, c)
         assert not card.down(flat)[: 2 * c].any()
         dgamma, dbeta = flat.part(2 * c, c), flat.part(3 * c, c)

@@ -16,7 +16,7 @@ def form(request: pytest.FixtureRequest, card: Card, tmp_path, monkeypatch) -> t
     kind, precision = request.param.split("-")
     if kind == "plain":
         return PlainMatrix(card.device, precision), DTYPES.get(precision, "float32"), precision
-    library = CublasLt(card.device, precision, card.up(np.zeros(4 << 20), "uint8"))
+    library = CublasLt(card.device, precision, card.up(np.zeros((2, 4 << 20)), "uint8"))
     return FastMatrix(library), DTYPES.get(precision, "float32"), precision
 
 
@@ -107,7 +107,7 @@ def test_head(card: Card, form: tuple[Matrix, str, str], n: int, c: int, v: int)
 def test_the_algorithm_is_chosen_once(card: Card, tmp_path, monkeypatch) -> None:
     """A second choice by timing could differ, and with it the bits of a resumed run."""
     monkeypatch.setenv("ANDREA_CACHE", str(tmp_path))
-    workspace = card.up(np.zeros(4 << 20), "uint8")
+    workspace = card.up(np.zeros((2, 4 << 20)), "uint8")
     first = CublasLt(card.device, "bf16", workspace)
     w, x, y = (card.up(np.ones((256, 256)), "bfloat16") for _ in range(3))
     FastMatrix(first).forward("mlp", y, x, w)

@@ -52,10 +52,11 @@ class Operand:
 
 
 class CublasLt:
-    """The library with a handle and a workspace. `precision` decides whether TF32 may be used."""
+    """The library with a handle and a workspace for each stream (streams, bytes). `precision` decides about TF32."""
 
     def __init__(self, device: Device, precision: str, workspace: Tensor) -> None:
-        self._device, self._compute, self._workspace = device, COMPUTE[precision], workspace
+        self._device, self._compute = device, COMPUTE[precision]
+        self._sides = [workspace.part(i * workspace.shape[1], workspace.shape[1]) for i in range(workspace.shape[0])]
         self._lib = _load()
         self._handle = ctypes.c_void_p()
         self._check("cublasLtCreate", ctypes.byref(self._handle))
@@ -81,9 +82,11 @@ class CublasLt:
         write_json(self._file, kept)
 
     def product(
-        self, out: Operand, a: Operand, b: Operand, add: Operand | None = None, batch: int = 1
+        self, out: Operand, a: Operand, b: Operand, add: Operand | None = None, batch: int = 1, *, side: bool = False
     ) -> Callable[[], None]:
         """A call that assigns out = a b, or add + a b; `add` may be `out`. Row-major, as everything of ours.
+
+        `side` runs it on the device's side stream, with the second workspace.
 
         The library thinks in columns: it is given out' = b' a', which is the same memory.
         """
@@ -100,11 +103,11 @@ class CublasLt:
         layouts = [self._layout(operand, batch) for operand in sources]
         addresses = [ctypes.c_void_p(operand.tensor.address) for operand in sources]
         one, beta = ctypes.c_float(1.0), ctypes.c_float(0.0 if add is None else 1.0)
-        work, size = ctypes.c_void_p(self._workspace.address), ctypes.c_size_t(self._workspace.nbytes)
-        stream = ctypes.c_void_p(self._device.stream.ptr)
+        work, size = ctypes.c_void_p(self._sides[side].address), ctypes.c_size_t(self._sides[side].nbytes)
+        main, other = (ctypes.c_void_p(s.ptr) for s in (self._device.stream, self._device.side.stream))
         matmul, handle, device = self._lib.cublasLtMatmul, self._handle, self._device
 
-        def call(algorithm: Any) -> None:
+        def call(algorithm: Any, stream: Any) -> None:
             code = matmul(
                 handle, description, ctypes.byref(one), addresses[0], layouts[0], addresses[1], layouts[1],
                 ctypes.byref(beta), addresses[2], layouts[2], addresses[3], layouts[3],
@@ -114,8 +117,8 @@ class CublasLt:
                 raise EngineError(f"cuBLASLt must run {out} = {a} {b}", got=f"status {code}", fix="run `andrea doctor`")
 
         key = _key(self._compute, sources, add is not None, batch)
-        chosen = self._choose(key, description, layouts, addresses, call, device)
-        return lambda: call(chosen)
+        chosen = self._choose(key, description, layouts, addresses, lambda algorithm: call(algorithm, main), device)
+        return lambda: call(chosen, other if side else main)
 
     def _choose(
         self, key: str, description: Any, layouts: Sequence[Any], addresses: Sequence[Any], call: Any, device: Device
@@ -135,7 +138,7 @@ class CublasLt:
         preference = ctypes.c_void_p()
         self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         settings = [
-            (_MAX_WORKSPACE, ctypes.c_uint64(self._workspace.nbytes)),
+            (_MAX_WORKSPACE, ctypes.c_uint64(self._sides[0].nbytes)),
             (_REDUCTIONS, ctypes.c_uint32(_ORDERED_REDUCTIONS)),
         ]
         for i, address in enumerate(addresses):

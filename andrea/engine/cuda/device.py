@@ -48,6 +48,35 @@ class Kernel:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 
+class Side:
+    """A second stream for work that nothing waits for at once. Everything here is captured into graphs as dependences."""
+
+    def __init__(self, device: "Device", event: Any, stream: Any) -> None:
+        self.stream = stream
+        self._device, self._event = device, event
+        self._mark: Any = None
+
+    def fork(self) -> None:
+        """What follows on the side comes after what the main stream has been given so far."""
+        event = self._event(disable_timing=True)
+        event.record(self._device.stream)
+        self.stream.wait_event(event)
+
+    def barrier(self) -> None:
+        """The main stream waits for the side's work from before the last barrier, not for what came since."""
+        if self._mark is not None:
+            self._device.stream.wait_event(self._mark)
+        self._mark = self._event(disable_timing=True)
+        self._mark.record(self.stream)
+
+    def join(self) -> None:
+        """The main stream waits for all of the side's work."""
+        event = self._event(disable_timing=True)
+        event.record(self.stream)
+        self._device.stream.wait_event(event)
+        self._mark = None
+
+
 class Device:
     """Card 0 of those visible. EngineError when there is none, or when it is too old."""
 
@@ -62,6 +91,7 @@ class Device:
         self.arch = nvrtc.architecture(self.capability)
         self.shared_limit = int(properties["sharedMemPerBlockOptin"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.side = Side(self, cupy.cuda.Event, cupy.cuda.Stream(non_blocking=True))
         self._modules: dict[tuple[str, str], Any] = {}
         self._held: list[Any] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers
+from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.cuda.arena import DeviceArena
 from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
@@ -173,7 +173,11 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        matrix = PlainMatrix(device, t.precision) if self._plain else FastMatrix(self._library)
+        matrix = (
+            PlainMatrix(device, t.precision)
+            if self._plain
+            else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
+        )
         model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
         token = TokenModel(device, shape, t.precision, matrix, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()

@@ -69,10 +69,10 @@ def _whole(t: Tensor, *, transposed: bool = False) -> Operand:
 
 
 class FastMatrix:
-    """By cuBLASLt. Every algorithm is chosen when the call is bound."""
+    """By cuBLASLt. Every algorithm is chosen when the call is bound. `side`: weight gradients run on the side stream."""
 
-    def __init__(self, library: CublasLt) -> None:
-        self._product = library.product
+    def __init__(self, library: CublasLt, *, side: bool = False) -> None:
+        self._product, self._side = library.product, side
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:  # noqa: ARG002
         add = None if residual is None else _whole(residual)
@@ -82,7 +82,7 @@ class FastMatrix:
         return [self._product(_whole(dx), _whole(dy), _whole(w, transposed=True))]
 
     def weight_gradient(self, op: str, dw: Tensor, x: Tensor, dy: Tensor) -> list[Call]:  # noqa: ARG002
-        return [self._product(_whole(dw), _whole(x, transposed=True), _whole(dy), _whole(dw))]
+        return [self._product(_whole(dw), _whole(x, transposed=True), _whole(dy), _whole(dw), side=self._side)]
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
         if w.packed:
@@ -106,7 +106,7 @@ class FastMatrix:
     def qkv_weight_gradient(self, dw: Tensor, x: Tensor, dqkv: Tensor) -> list[Call]:
         n, c = x.shape
         out, dy = Operand(dw, c, c, c, step=c * c), Operand(dqkv, n, c, 3 * c, step=c)
-        return [self._product(out, _whole(x, transposed=True), dy, out, batch=3)]
+        return [self._product(out, _whole(x, transposed=True), dy, out, batch=3, side=self._side)]
 
     def head(self, logits: Tensor, x: Tensor, head: Tensor) -> list[Call]:
         out = Operand(logits, logits.shape[0], head.shape[0], logits.shape[1])
@@ -118,7 +118,7 @@ class FastMatrix:
 
     def head_weight_gradient(self, dhead: Tensor, dlogits: Tensor, x: Tensor) -> list[Call]:
         dy = Operand(dlogits, dlogits.shape[0], dhead.shape[0], dlogits.shape[1], transposed=True)
-        return [self._product(_whole(dhead), dy, _whole(x), _whole(dhead))]
+        return [self._product(_whole(dhead), dy, _whole(x), _whole(dhead), side=self._side)]
 
 
 class PlainMatrix:

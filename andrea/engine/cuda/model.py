@@ -1,11 +1,14 @@
 """The model on the card: one list of op pairs bound to their buffers. Backward is that list walked in reverse.
 
-The gradient of the residual stream lives in one buffer, dstream: every LayerNorm adds into it. The matrix products that
-write into the stream add the old stream themselves, so a residual sum costs no launch of its own.
+Every LayerNorm adds to the gradient of the residual stream, from one of two buffers into the other. The matrix products
+that write into the stream add the old stream themselves, so a residual sum costs no launch of its own.
+
+In 16 bits the weight gradients run on a side stream. Each needs only what its op's backward is given, and is waited for
+before its operands are written again: at the second LayerNorm from there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
@@ -30,11 +33,12 @@ def norm_defines(width: int, pack: int) -> dict[str, int | str]:
 
 @dataclass(frozen=True)
 class Op:
-    """A pair, ready to be captured."""
+    """A pair, ready to be captured. `weights` are the weight gradients; they may run before or beside `backward`."""
 
     name: str
     forward: list[Call]
     backward: list[Call]
+    weights: list[Call] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class Model:
         self._matrix, self._buffers = matrix, buffers
         self._n, self._c = rows * shape.context, shape.d_model
         self._pack = 16 // buffers["dstream"].itemsize
+        self._overlaps = "dstream_2" in buffers
+        # the gradient behind an MLP, and the one behind attention
+        self._dstream = (buffers["dstream"], buffers.get("dstream_2", buffers["dstream"]))
+        self._attention_wide = buffers.get("attention_wide", buffers["wide"])
         self.parameters = Parameters(shape, precision, buffers)
         self.blocks = self._build_blocks()
 
@@ -117,9 +125,19 @@ class Model:
 
     def backward(self, batch: Batch, share: float) -> list[Call]:
         """Losses, their mean times `share` into control, and all gradients added. After forward()."""
-        clear = [lambda: self._device.clear(self._buffers["dstream"])]
-        blocks = [call for op in reversed(self.blocks) for call in op.backward]
-        return [*self._loss(batch, share), *clear, *blocks, *self._norm_params(), *self._embed(batch).backward]
+        clear = [lambda: self._device.clear(self._dstream[1])]
+        blocks = [call for op in reversed(self.blocks) for call in self._op_backward(op)]
+        join = [self._device.side.join] if self._overlaps else []
+        return [*self._loss(batch, share), *clear, *blocks, *self._norm_params(), *join, *self._embed(batch).backward]
+
+    def _op_backward(self, op: Op) -> list[Call]:
+        """An op's backward, its weight gradients on the side where that is done."""
+        if not self._overlaps:
+            return [*op.weights, *op.backward]
+        side = self._device.side
+        if "LN" in op.name:
+            return [side.barrier, *op.backward]
+        return [side.fork, *op.weights, *op.backward] if op.weights else op.backward
 
     def _build_blocks(self) -> list[Op]:
         ops: list[Op] = []
@@ -140,14 +158,13 @@ class Model:
         position = self._kernel("embed", "k_embed_bwd_position")
         spans = -(-c // (WARP * self._pack))
         wte, wpe, dwte, dwpe = p.value("wte"), p.value("wpe"), p.gradient("wte"), p.gradient("wpe")
+        dx = self._dstream[0]
         return Op(
             "embed",
             [lambda: forward((self._n,), 128, b["x.0"], batch.tokens, wte, wpe, t, t + 1, c)],
             [
-                lambda: backward(
-                    (self._shape.vocab_size, spans), BLOCK, dwte, b["dstream"], batch.order, batch.first, c
-                ),
-                lambda: position((t, spans), WARP, dwpe, b["dstream"], self._rows, t, c),
+                lambda: backward((self._shape.vocab_size, spans), BLOCK, dwte, dx, batch.order, batch.first, c),
+                lambda: position((t, spans), WARP, dwpe, dx, self._rows, t, c),
             ],
         )
 
@@ -157,12 +174,12 @@ class Model:
         gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
         forward, backward = (self._norm_kernel(k) for k in ("k_layernorm_fwd", "k_layernorm_bwd"))
         sums = b["ln_partial"].part(i * SLABS * 2 * c, SLABS, 2, c)
-        dx, dy = b["dstream"], b["dbranch"]
+        dx, old, dy = self._dstream[i % 2], self._dstream[1 - i % 2], b["dbranch"]
         grid = (-(-n // LN_ROWS),)
         return Op(
             name,
             [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
-            [lambda: backward((SLABS,), BLOCK, dx, sums, dy, x, gamma, mean, rstd, n, c)],
+            [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, n, c)],
         )
 
     def _norm_params(self) -> list[Call]:
@@ -176,14 +193,12 @@ class Model:
 
     def _qkv(self, layer: int) -> Op:
         b, m, w = self._buffers, self._matrix, self.parameters.qkv(layer)
-        x, dqkv = b[f"y.{2 * layer}"], b["wide"].part(0, self._n, 3 * self._c)
+        x, dqkv = b[f"y.{2 * layer}"], self._attention_wide.part(0, self._n, 3 * self._c)
         return Op(
             f"{layer}.qkv",
             m.qkv(b[f"qkv.{layer}"], x, w),
-            [
-                *m.qkv_weight_gradient(self.parameters.qkv_gradient(layer), x, dqkv),
-                *m.qkv_input_gradient(b["dbranch"], dqkv, w),
-            ],
+            m.qkv_input_gradient(b["dbranch"], dqkv, w),
+            m.qkv_weight_gradient(self.parameters.qkv_gradient(layer), x, dqkv),
         )
 
     def _attention(self, layer: int) -> Op:
@@ -193,8 +208,8 @@ class Model:
             "qkv": self._buffers[f"qkv.{layer}"].reshape(n, 3, s.n_heads, s.d_head),
             "out": self._buffers[f"att.{layer}"].reshape(n, s.n_heads, s.d_head),
             "lse": self._buffers[f"lse.{layer}"],
-            "dqkv": self._buffers["wide"].part(0, n, 3, s.n_heads, s.d_head),
-            "dout": self._buffers["wide"].part(3 * n * c, n, s.n_heads, s.d_head),
+            "dqkv": self._attention_wide.part(0, n, 3, s.n_heads, s.d_head),
+            "dout": self._attention_wide.part(3 * n * c, n, s.n_heads, s.d_head),
             **{name: self._buffers[name] for name in attention.scratch(*dims)},
             **dict(zip("BTH", dims, strict=False)),
         }
@@ -215,31 +230,32 @@ class Model:
 
     def _out(self, layer: int) -> Op:
         b, m, p, name = self._buffers, self._matrix, self.parameters, f"{layer}.W_O"
-        x, w, dy = b[f"att.{layer}"], p.matrix(name), b["dstream"]
-        dx = b["wide"].part(3 * self._n * self._c, self._n, self._c)
+        x, w, dy = b[f"att.{layer}"], p.matrix(name), self._dstream[1]
+        dx = self._attention_wide.part(3 * self._n * self._c, self._n, self._c)
         return Op(
             f"{layer}.out",
             m.forward("attn_out", b[f"x.{2 * layer + 1}"], x, w, b[f"x.{2 * layer}"]),
-            [*m.weight_gradient("attn_out", p.gradient(name), x, dy), *m.input_gradient("attn_out", dx, dy, w)],
+            m.input_gradient("attn_out", dx, dy, w),
+            m.weight_gradient("attn_out", p.gradient(name), x, dy),
         )
 
     def _mlp(self, layer: int) -> list[Op]:
         b, m, p = self._buffers, self._matrix, self.parameters
-        x, h, a, dh, dy = b[f"y.{2 * layer + 1}"], b[f"h.{layer}"], b["a"], b["wide"], b["dstream"]
+        x, h, a, dh, dy = b[f"y.{2 * layer + 1}"], b[f"h.{layer}"], b["a"], b["wide"], self._dstream[0]
         w_1, w_2 = p.matrix(f"{layer}.W_1"), p.matrix(f"{layer}.W_2")
         dw_1, dw_2 = p.gradient(f"{layer}.W_1"), p.gradient(f"{layer}.W_2")
         stream, old = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"]
         up = Op(
             f"{layer}.up",
             m.forward("mlp", h, x, w_1),
-            [*m.weight_gradient("mlp", dw_1, x, dh), *m.input_gradient("mlp", b["dbranch"], dh, w_1)],
+            m.input_gradient("mlp", b["dbranch"], dh, w_1),
+            # W_2's gradient stands here: it needs gelu(h), which gelu's backward has just made again
+            [*m.weight_gradient("mlp", dw_2, a, dy), *m.weight_gradient("mlp", dw_1, x, dh)],
         )
-        # the weight's gradient needs gelu(h), which gelu's backward makes again
         down = Op(f"{layer}.down", m.forward("mlp", stream, a, w_2, old), m.input_gradient("mlp", dh, dy, w_2))
-        gelu = self._gelu(layer, m.weight_gradient("mlp", dw_2, a, dy))
-        return [up, gelu, down]
+        return [up, self._gelu(layer), down]
 
-    def _gelu(self, layer: int, then: list[Call]) -> Op:
+    def _gelu(self, layer: int) -> Op:
         b, size = self._buffers, self._n * 4 * self._c
         h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
         forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
@@ -247,7 +263,7 @@ class Model:
         return Op(
             f"{layer}.gelu",
             [lambda: forward(grid, BLOCK, a, h, size)],
-            [lambda: backward(grid, BLOCK, dh, a, dh, h, size), *then],
+            [lambda: backward(grid, BLOCK, dh, a, dh, h, size)],
         )
 
     def _head(self) -> Op:
@@ -256,10 +272,8 @@ class Model:
         return Op(
             "head",
             m.head(b["logits"], x, head),
-            [
-                *m.head_weight_gradient(p.gradient(name), b["logits"], x),
-                *m.head_input_gradient(b["dbranch"], b["logits"], head),
-            ],
+            m.head_input_gradient(b["dbranch"], b["logits"], head),
+            m.head_weight_gradient(p.gradient(name), b["logits"], x),
         )
 
     def _loss(self, batch: Batch, share: float) -> list[Call]:
