@@ -42,7 +42,7 @@ struct Row {
     __device__ __forceinline__ void set(int e, float v) { p[e / PACK].set(e % PACK, v); }
 };
 
-// A pack's worth of gains, by 16-byte loads.
+// A pack's worth of gamma or beta, by 16-byte loads.
 struct Gains {
     float v[PACK];
     __device__ __forceinline__ Gains(const float* gamma, int c, int C) {
@@ -70,29 +70,41 @@ extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N 
     for (int e = 0; e < WIDTH; ++e) square += column(e) < C ? (row.get(e) - m) * (row.get(e) - m) : 0.0f;
     const float r = 1.0f / sqrtf(warp_sum(square) / C + eps);
 #pragma unroll
-    for (int e = 0; e < WIDTH; ++e)
-        if (column(e) < C) row.set(e, (row.get(e) - m) * r * gamma[column(e)] + beta[column(e)]);
+    for (int k = 0; k < LN_PACKS; ++k) {
+        const Gains gain(gamma, column(k * PACK), C), shift(beta, column(k * PACK), C);
+#pragma unroll
+        for (int i = 0; i < PACK; ++i)
+            row.set(k * PACK + i, (row.get(k * PACK + i) - m) * r * gain.v[i] + shift.v[i]);
+    }
     row.store(y + (size_t)n * C, C);
     if (lane_id() == 0) mean[n] = m, rstd[n] = r;
 }
 
-// Sums over the rows of a slab, a warp after the other in shared memory.
-__device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH], float* part, int C) {
-    for (int w = 0; w < BWD_WARPS; ++w) {
-        if (warp_id() == w) {
+constexpr int AT_ONCE = WIDTH <= 48 ? 8 : WIDTH <= 96 ? 4 : 2;  // warps whose sums fit into 48 KiB side by side
+
+// Sums over the rows of a slab: the warps' sums side by side in shared memory, then added in their order.
+__device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH], float (*part)[WIDTH * WARP], int C) {
+    float* mine = part[warp_id() % AT_ONCE];
+    for (int first = 0; first < BWD_WARPS; first += AT_ONCE) {
+        if (warp_id() / AT_ONCE == first / AT_ONCE) {
 #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) part[column(e)] = (w ? part[column(e)] : 0.0f) + sum[e];
+            for (int e = 0; e < WIDTH; ++e) mine[column(e)] = (first ? mine[column(e)] : 0.0f) + sum[e];
         }
         __syncthreads();
     }
-    for (int c = threadIdx.x; c < C; c += blockDim.x) slab[c] = part[c];
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+        float total = 0.0f;
+#pragma unroll
+        for (int w = 0; w < AT_ONCE; ++w) total += part[w][c];
+        slab[c] = total;
+    }
     __syncthreads();  // part is reused by the next call
 }
 
 extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
     k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
                     const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */, const float* mean /* N */, const float* rstd /* N */, int N, int C) {
-    __shared__ float part[WIDTH * WARP];
+    __shared__ float part[AT_ONCE][WIDTH * WARP];
     float dgamma[WIDTH] = {}, dbeta[WIDTH] = {};
     for (int n = blockIdx.x * BWD_WARPS + warp_id(); n < N; n += gridDim.x * BWD_WARPS) {
         Row in, up, out;

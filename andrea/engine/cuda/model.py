@@ -22,13 +22,22 @@ from andrea.experiment import Shape
 
 BLOCK = 256
 LN_ROWS = 4  # rows, a warp each, of a LayerNorm block
-LOSS_BLOCK = 512  # at most
+FUSED_WARPS = BLOCK // 32  # of k_loss_fused
+HELD_PACKS = 8  # packs of a row that a lane should hold at most
 WARP = 32
 
 
 def norm_defines(width: int, pack: int) -> dict[str, int | str]:
     """Compile options of layernorm.cu: a row of `width` lies in the registers of a warp."""
     return {"LN_PACKS": -(-width // (WARP * pack))}
+
+
+def loss_defines(stride: int, pack: int) -> dict[str, int | str]:
+    """Compile options of k_loss_fused: a row of `stride` logits lies in the registers of as few warps as can hold it."""
+    lanes = [WARP * warps for warps in (1, 2, 4, 8)]
+    packs = [-(-stride // (pack * n)) for n in lanes]
+    choice = next((i for i, held in enumerate(packs) if held <= HELD_PACKS), len(lanes) - 1)
+    return {"ROW_WARPS": lanes[choice] // WARP, "LOSS_PACKS": packs[choice]}
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,7 @@ class Model:
         """losses (N,) from the logits, which stay."""
         b, (t, v, p) = self._buffers, self._loss_sizes()
         kernel = self._kernel("loss", "k_loss_fwd")
-        block = self._loss_block()
-        return [lambda: kernel((self._n,), block, b["losses"], b["loss_lse"], b["logits"], batch.tokens, t, v, p)]
+        return [lambda: kernel((self._n,), BLOCK, b["losses"], b["loss_lse"], b["logits"], batch.tokens, t, v, p)]
 
     def backward(self, batch: Batch, share: float) -> list[Call]:
         """Losses, their mean times `share` into control, and all gradients added. After forward()."""
@@ -278,18 +286,14 @@ class Model:
 
     def _loss(self, batch: Batch, share: float) -> list[Call]:
         """Losses and, in place of the logits, their gradients."""
-        b, (t, v, p), n, block = self._buffers, self._loss_sizes(), self._n, self._loss_block()
-        fused, mean = self._kernel("loss", "k_loss_fused"), self._kernel("loss", "k_loss_mean")
+        b, (t, v, p), n = self._buffers, self._loss_sizes(), self._n
+        defines = loss_defines(p, self._pack)
+        fused = self._device.kernel("loss.cu", "k_loss_fused", self._precision, defines)
+        mean, rows = self._kernel("loss", "k_loss_mean"), FUSED_WARPS // int(defines["ROW_WARPS"])
         return [
-            lambda: fused((n,), block, b["losses"], b["logits"], batch.tokens, b["control"], t, v, p),
+            lambda: fused((-(-n // rows),), BLOCK, b["losses"], b["logits"], batch.tokens, b["control"], n, t, v, p),
             lambda: mean((1,), 1024, b["control"], b["losses"], n, share),
         ]
-
-    def _loss_block(self) -> int:
-        """Threads of a row of logits: whole warps, each thread with the same number of packs where that can be."""
-        packs = padded_vocabulary(self._shape) // self._pack
-        each = -(-packs // LOSS_BLOCK)
-        return -(-packs // (each * WARP)) * WARP
 
     def _loss_sizes(self) -> tuple[int, int, int]:
         return self._shape.context, self._shape.vocab_size, padded_vocabulary(self._shape)
