@@ -10,15 +10,14 @@
 // Writes   fwd assigns losses and lse; bwd assigns logits, in place; fused assigns losses and logits and reads a row once:
 //          it stays in registers. Probabilities are not stored.
 //          k_loss_mean adds mean(losses) * share to control.loss
-// Launch   fwd, bwd: grid (N,), block (256,)     fused: grid (ceil(N / (8 / ROW_WARPS)),), block (256,)
+// Launch   fwd, bwd: grid (N,), block (256,)     fused: grid (N,), block (P / (PACK LOSS_PACKS) or more,), whole warps, at most 512
 //          mean: grid (1,), block (1024,)     block_sums: grid (B,), block (256,)
 // Repeats  bit for bit
 #include "prelude.cuh"
 #include "control.cuh"
 
-#ifndef ROW_WARPS
-#define ROW_WARPS 2    // warps that hold a row of k_loss_fused: 1, 2, 4 or 8
-#define LOSS_PACKS 5   // packs that a lane holds: ceil(P / (32 PACK ROW_WARPS))
+#ifndef LOSS_PACKS
+#define LOSS_PACKS 2  // packs of a row that a thread of k_loss_fused holds: ceil(P / (PACK threads))
 #endif
 
 __device__ __forceinline__ float exponential(float x) {
@@ -81,54 +80,32 @@ extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse 
     row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
 }
 
-// A row of logits in the registers of ROW_WARPS warps, lane l of them holding packs l, l + 32 ROW_WARPS, ...
-constexpr int GROUP = ROW_WARPS * WARP, FUSED_WARPS = 8;
+// A row lies in the registers of a block: thread t holds packs t, t + blockDim.x, ...
+__device__ __forceinline__ int first_of(int k) { return (k * blockDim.x + threadIdx.x) * PACK; }
 
-__device__ __forceinline__ int group_lane() { return threadIdx.x % GROUP; }
-__device__ __forceinline__ int first_of(int k) { return (k * GROUP + group_lane()) * PACK; }
-
-// Maximum or sum over the warps of a row; all rows of the block call it together.
-template <bool IS_MAX>
-__device__ __forceinline__ float over_row(float v) {
-    v = IS_MAX ? warp_max(v) : warp_sum(v);
-    if (ROW_WARPS == 1) return v;
-    __shared__ float part[FUSED_WARPS];
-    if (lane_id() == 0) part[warp_id()] = v;
-    __syncthreads();
-    const int begin = warp_id() / ROW_WARPS * ROW_WARPS;
-    float all = part[begin];
-#pragma unroll
-    for (int w = 1; w < ROW_WARPS; ++w) all = IS_MAX ? fmaxf(all, part[begin + w]) : all + part[begin + w];
-    __syncthreads();
-    return all;
-}
-
-extern "C" __global__ void __launch_bounds__(WARP* FUSED_WARPS, LOSS_PACKS <= 8 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(512)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
-                 int N, int T, int V, int P) {
-    const int n = blockIdx.x * (FUSED_WARPS / ROW_WARPS) + threadIdx.x / GROUP;
-    const int at = min(n, N - 1), target = target_of(tokens, at, T);  // rows past N do the work of the last, unwritten
-    act_t* row = logits + (size_t)at * P;
+                 int T, int V, int P) {
+    const int target = target_of(tokens, blockIdx.x, T);
+    act_t* row = logits + (size_t)blockIdx.x * P;
+    const float at_target = to_float(row[target]);  // read by all before anyone writes: barriers lie between
     Pack p[LOSS_PACKS];
-    float top = -INFINITY, sum = 0.0f, hit = 0.0f;
+    float top = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k) {
         p[k] = first_of(k) < P ? load_pack(row + first_of(k)) : Pack{};
 #pragma unroll
-        for (int i = 0; i < PACK; ++i) {
+        for (int i = 0; i < PACK; ++i)
             if (first_of(k) + i < V) top = fmaxf(top, p[k].get(i));
-            if (first_of(k) + i == target) hit = p[k].get(i);
-        }
     }
-    top = over_row<true>(top);
+    top = block_max(top);
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k)
 #pragma unroll
         for (int i = 0; i < PACK; ++i)
             if (first_of(k) + i < V) sum += exponential(p[k].get(i) - top);
-    const float lse = top + logf(over_row<false>(sum)), scale = control->loss_scale / (float)N;
-    if (n >= N) return;
-    if (group_lane() == target / PACK % GROUP) losses[n] = lse - hit;
+    const float lse = top + logf(block_sum(sum)), scale = control->loss_scale / (float)gridDim.x;
+    if (threadIdx.x == 0) losses[blockIdx.x] = lse - at_target;
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k) {
 #pragma unroll

@@ -26,7 +26,7 @@ def reference(qkv: NDArray[Any], dout: NDArray[Any], dtype: str | None) -> Array
         qkv, dout = qkv.astype(np.float32), dout.astype(np.float32)
     low = (lambda a: rounded(a, dtype)) if dtype in ("bfloat16", "float16") else (lambda a: a)
     q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))  # (B, H, T, D)
-    do, scale = dout.transpose(0, 2, 1, 3), 1 / np.sqrt(q.shape[3])
+    do, scale = dout.transpose(0, 2, 1, 3), float(1 / np.sqrt(q.shape[3]))
     s = q @ k.swapaxes(2, 3) * scale
     s[..., np.triu(np.ones(s.shape[2:], bool), 1)] = -np.inf
     top = s.max(axis=3, keepdims=True)

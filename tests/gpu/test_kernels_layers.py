@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from card import DTYPES, PRECISIONS, Card, check, rounded
 
-from andrea.engine.cuda.model import loss_defines, norm_defines
+from andrea.engine.cuda.model import loss_launch, norm_defines
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.engine.reference import KERNELS
 
@@ -172,14 +172,13 @@ def test_cross_entropy(card: Card, precision: str, b: int, t: int, v: int) -> No
     want *= scale / n
     control = card.up(np.zeros(9), "float32")
     card.device.write(control.part(0, 1), np.array([scale]))
-    outs = []
     for fused in (False, True):
         L, losses_, lse_ = card.up(logits, dtype), card.empty("float32", n), card.empty("float32", n)
         TOK = card.up(tokens, "int32")
         if fused:
-            options = loss_defines(p, pack(precision))
+            block, options = loss_launch(p, pack(precision))
             kernel = card.device.kernel("loss.cu", "k_loss_fused", precision, options)
-            kernel((up(n, 8 // options["ROW_WARPS"]),), 256, losses_, L, TOK, control, n, t, v, p)
+            kernel((n,), block, losses_, L, TOK, control, t, v, p)
         else:
             card.run("loss.cu", "k_loss_fwd", precision, (n,), 256, losses_, lse_, L, TOK, t, v, p)
             card.run("loss.cu", "k_loss_bwd", precision, (n,), 256, L, lse_, TOK, control, t, v, p)
@@ -188,8 +187,6 @@ def test_cross_entropy(card: Card, precision: str, b: int, t: int, v: int) -> No
         got = card.down(L)
         check(got, want, rounded(want, dtype), dtype, "dlogits")
         assert not got[:, v:].any(), "padding's gradient must be zero"
-        outs.append(got)
-    check(outs[1], outs[0], rounded(outs[0], dtype), dtype, "fused")
     card.run("loss.cu", "k_loss_mean", precision, (1,), 1024, control, card.up(losses, "float32"), n, 0.5)
     assert card.down(control)[1] == pytest.approx(0.5 * losses.mean(), rel=1e-5)
 

@@ -22,8 +22,7 @@ from andrea.experiment import Shape
 
 BLOCK = 256
 LN_ROWS = 4  # rows, a warp each, of a LayerNorm block
-FUSED_WARPS = BLOCK // 32  # of k_loss_fused
-HELD_PACKS = 8  # packs of a row that a lane should hold at most
+LOSS_THREADS = 512  # of k_loss_fused, at most
 WARP = 32
 
 
@@ -32,12 +31,11 @@ def norm_defines(width: int, pack: int) -> dict[str, int | str]:
     return {"LN_PACKS": -(-width // (WARP * pack))}
 
 
-def loss_defines(stride: int, pack: int) -> dict[str, int | str]:
-    """Compile options of k_loss_fused: a row of `stride` logits lies in the registers of as few warps as can hold it."""
-    lanes = [WARP * warps for warps in (1, 2, 4, 8)]
-    packs = [-(-stride // (pack * n)) for n in lanes]
-    choice = next((i for i, held in enumerate(packs) if held <= HELD_PACKS), len(lanes) - 1)
-    return {"ROW_WARPS": lanes[choice] // WARP, "LOSS_PACKS": packs[choice]}
+def loss_launch(stride: int, pack: int) -> tuple[int, dict[str, int | str]]:
+    """Threads of k_loss_fused and its compile options: a row of `stride` logits lies in the registers of a block."""
+    packs = -(-stride // pack)
+    held = max(2, -(-packs // LOSS_THREADS))
+    return -(-packs // (held * WARP)) * WARP, {"LOSS_PACKS": held}
 
 
 @dataclass(frozen=True)
@@ -287,11 +285,11 @@ class Model:
     def _loss(self, batch: Batch, share: float) -> list[Call]:
         """Losses and, in place of the logits, their gradients."""
         b, (t, v, p), n = self._buffers, self._loss_sizes(), self._n
-        defines = loss_defines(p, self._pack)
+        block, defines = loss_launch(p, self._pack)
         fused = self._device.kernel("loss.cu", "k_loss_fused", self._precision, defines)
-        mean, rows = self._kernel("loss", "k_loss_mean"), FUSED_WARPS // int(defines["ROW_WARPS"])
+        mean = self._kernel("loss", "k_loss_mean")
         return [
-            lambda: fused((-(-n // rows),), BLOCK, b["losses"], b["logits"], batch.tokens, b["control"], n, t, v, p),
+            lambda: fused((n,), block, b["losses"], b["logits"], batch.tokens, b["control"], t, v, p),
             lambda: mean((1,), 1024, b["control"], b["losses"], n, share),
         ]
 
