@@ -8,18 +8,7 @@
 // Writes   fwd assigns a; bwd assigns dh and a (the forward's a is not kept: 4C a row is the largest activation)
 // Launch   grid (ceil(n / (256 PACK)),), block (256,)
 // Repeats  bit for bit
-#include "prelude.cuh"
-
-constexpr float SLOPE = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-constexpr float CUBE = 0.044715f;
-
-__device__ __forceinline__ float sigmoid(float u) {
-#if ACT == ACT_FP32
-    return 1.0f / (1.0f + expf(-u));
-#else
-    return __fdividef(1.0f, 1.0f + __expf(-u));  // 2 ulp off, far below a 16-bit result's rounding
-#endif
-}
+#include "gelu.cuh"
 
 extern "C" __global__ void k_gelu_fwd(act_t* a /* n */, const act_t* h /* n */, long long n) {
     const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
@@ -27,10 +16,7 @@ extern "C" __global__ void k_gelu_fwd(act_t* a /* n */, const act_t* h /* n */, 
     const Pack in = load_pack(h + at);
     Pack out;
 #pragma unroll
-    for (int i = 0; i < PACK; ++i) {
-        const float x = in.get(i);
-        out.set(i, x * sigmoid(SLOPE * (x + CUBE * x * x * x)));
-    }
+    for (int i = 0; i < PACK; ++i) out.set(i, gelu(in.get(i)));
     store_pack(a + at, out);
 }
 

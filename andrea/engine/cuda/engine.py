@@ -179,7 +179,7 @@ class CudaEngine:
             else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
         )
         model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
-        token = TokenModel(device, shape, t.precision, matrix, model.parameters, self._buffers)
+        token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
         device.write(self._buffers["control"], self._control)
         for call in (*step, *evaluate, *one_token):  # loads the kernels' code, which must not happen while capturing

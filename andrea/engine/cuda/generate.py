@@ -6,14 +6,15 @@ Everything lives in the memory of the training activations, which are free betwe
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from andrea.engine.buffers_cuda import PROMPT_ROWS
 from andrea.engine.cuda.device import Device, Kernel
-from andrea.engine.cuda.matrix import Call, Matrix
-from andrea.engine.cuda.model import LN_ROWS, WARP, Parameters, norm_defines
+from andrea.engine.cuda.matrix import Call
+from andrea.engine.cuda.model import WARP, Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.engine.kernels import LAYERNORM_EPS
@@ -22,77 +23,86 @@ from andrea.philox import generator
 
 BLOCK = 256
 ATTENTION_BLOCK = 128
+LINEAR_LANES = 8  # of k_token_linear
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around a product: a LayerNorm before it, GELU or a residual sum after it."""
+
+    norm: str = ""
+    act: bool = False
+    residual: Tensor | None = None
 
 
 class TokenModel:
-    """The model for one new token in each of `rows` rows."""
+    """The model for one new token in each of `rows` rows, by kernels of its own: these products are too thin for tiles."""
 
     def __init__(
-        self,
-        device: Device,
-        shape: Shape,
-        precision: str,
-        matrix: Matrix,
-        parameters: Parameters,
-        buffers: Mapping[str, Tensor],
+        self, device: Device, shape: Shape, precision: str, parameters: Parameters, buffers: Mapping[str, Tensor]
     ) -> None:
         self._device, self._shape, self._precision = device, shape, precision
-        self._matrix, self._parameters, self._buffers = matrix, parameters, buffers
+        self._parameters, self._buffers = parameters, buffers
+        itemsize = buffers["x.0"].itemsize
         cache = buffers["qkv.0"].size // (2 * shape.context * shape.d_model)
         self.rows = max(1, min(PROMPT_ROWS, cache))
-        self._pack = 16 // buffers["x.0"].itemsize
+        self._pack = 16 // itemsize
+        self._shared = PROMPT_ROWS * itemsize  # bytes for each input of a product
 
     def calls(self) -> list[Call]:
         """One token: embed, blocks, logits, pick, next place."""
         embed = self._kernel("generate", "k_token_embed")
         c, long, p = self._shape.d_model, self._shape.context + 1, self._parameters
         x, wte, wpe = self._part("x.0", c), p.value("wte"), p.value("wpe")
-        text, sampling = self._rows_of("text", long), self._buffers["sampling"]
-        first = [lambda: embed((self.rows,), 128, x, text, sampling, wte, wpe, long, c)]
+        text, sampling = self._part("text", long), self._buffers["sampling"]
+        first: Call = lambda: embed((self.rows,), 128, x, text, sampling, wte, wpe, long, c)  # noqa: E731
         blocks = [call for layer in range(self._shape.n_layers) for call in self._block(layer)]
-        last = self._layernorm("LN_f", x, self._part("y.0", c))
         logits = self._part("logits", padded_vocabulary(self._shape))
-        return [*first, *blocks, *last, *self._matrix.head(logits, self._part("y.0", c), p.head()), *self._pick(logits)]
+        return [first, *blocks, self._head(logits, x), *self._pick(logits)]
 
     def _block(self, layer: int) -> list[Call]:
-        c, m, p = self._shape.d_model, self._matrix, self._parameters
-        x, middle, y = self._part("x.0", c), self._part("x.1", c), self._part("y.0", c)
-        qkv, att = self._part("wide", 3 * c), self._part("att.0", c)
-        h, a = self._part("h.0", 4 * c), self._part("a", 4 * c)
-        gelu, size = self._kernel("gelu", "k_gelu_fwd"), h.size
-        grid = (-(-size // (BLOCK * self._pack)),)
+        c, p = self._shape.d_model, self._parameters
+        x, middle = self._part("x.0", c), self._part("x.1", c)
+        qkv, att, a = self._part("wide", 3 * c), self._part("att.0", c), self._part("a", 4 * c)
+        matrices = p.qkv(layer)
+        packed = Weight(matrices.tensor, c, *matrices.strides(c))
         return [
-            *self._layernorm(f"{layer}.LN1", x, y),
-            *m.qkv(qkv, y, p.qkv(layer)),
-            *self._attend(layer, att, qkv),
-            *m.forward("attn_out", middle, att, p.matrix(f"{layer}.W_O"), x),
-            *self._layernorm(f"{layer}.LN2", middle, y),
-            *m.forward("mlp", h, y, p.matrix(f"{layer}.W_1")),
-            lambda: gelu(grid, BLOCK, a.reshape(size), h.reshape(size), size),
-            *m.forward("mlp", x, a, p.matrix(f"{layer}.W_2"), middle),
+            self._linear(qkv, x, packed, Around(norm=f"{layer}.LN1")),
+            self._attend(layer, att, qkv),
+            self._linear(middle, att, Weight.plain(p.matrix(f"{layer}.W_O")), Around(residual=x)),
+            self._linear(a, middle, Weight.plain(p.matrix(f"{layer}.W_1")), Around(norm=f"{layer}.LN2", act=True)),
+            self._linear(x, a, Weight.plain(p.matrix(f"{layer}.W_2")), Around(residual=middle)),
         ]
 
-    def _layernorm(self, name: str, x: Tensor, y: Tensor) -> list[Call]:
-        p, r, c = self._parameters, self.rows, self._shape.d_model
-        defines = norm_defines(c, self._pack)
-        kernel = self._device.kernel("layernorm.cu", "k_layernorm_fwd", self._precision, defines)
-        mean, rstd = self._buffers["mean.0"].part(0, r), self._buffers["rstd.0"].part(0, r)
-        gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
-        grid = (-(-r // LN_ROWS),)
-        return [lambda: kernel(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, r, c, LAYERNORM_EPS)]
+    def _linear(self, y: Tensor, x: Tensor, w: "Weight", around: Around) -> Call:
+        kernel, p = self._kernel("token_linear", "k_token_linear"), self._parameters
+        norm = around.norm or "LN_f"  # a name for an argument that is then not read
+        vectors = (p.value(norm + ".gamma"), p.value(norm + ".beta"))
+        (r, i), o = x.shape, y.shape[1]
+        flags = (int(bool(around.norm)), int(around.act), int(around.residual is not None))
+        sizes = (r, i, o, w.width, w.matrix, w.row, *flags, LAYERNORM_EPS)
+        grid, old = (-(-o // (LINEAR_LANES * self._pack)),), y if around.residual is None else around.residual
+        return lambda: kernel(grid, BLOCK, y, x, old, *vectors, w.tensor, *sizes, shared=self._shared * i)
 
-    def _attend(self, layer: int, att: Tensor, qkv: Tensor) -> list[Call]:
+    def _head(self, logits: Tensor, x: Tensor) -> Call:
+        kernel, p, s = self._kernel("token_linear", "k_token_head"), self._parameters, self._shape
+        vectors = (p.value("LN_f.gamma"), p.value("LN_f.beta"))
+        sizes = (self.rows, s.d_model, s.vocab_size, logits.shape[1], LAYERNORM_EPS)
+        grid, head = (-(-s.vocab_size // (BLOCK // WARP)),), p.head()
+        return lambda: kernel(grid, BLOCK, logits, x, *vectors, head, *sizes, shared=self._shared * s.d_model)
+
+    def _attend(self, layer: int, att: Tensor, qkv: Tensor) -> Call:
         s, kernel = self._shape, self._kernel("generate", "k_token_attn")
         cache = self._buffers[f"qkv.{layer}"]  # free between steps
         shared = 4 * (s.context + ATTENTION_BLOCK)
         sizes = (s.context, s.n_heads, s.d_head)
         sampling, grid = self._buffers["sampling"], (s.n_heads, self.rows)
-        return [lambda: kernel(grid, ATTENTION_BLOCK, att, cache, qkv, sampling, *sizes, shared=shared)]
+        return lambda: kernel(grid, ATTENTION_BLOCK, att, cache, qkv, sampling, *sizes, shared=shared)
 
     def _pick(self, logits: Tensor) -> list[Call]:
         pick, advance = self._kernel("generate", "k_token_pick"), self._kernel("generate", "k_token_next")
         s, long, sampling = self._shape, self._shape.context + 1, self._buffers["sampling"]
-        text, uniform = self._rows_of("text", long), self._rows_of("uniform", long)
+        text, uniform = self._part("text", long), self._part("uniform", long)
         sizes = (s.vocab_size, padded_vocabulary(s), long)
         return [
             lambda: pick((self.rows,), BLOCK, text, logits, uniform, sampling, *sizes),
@@ -100,13 +110,26 @@ class TokenModel:
         ]
 
     def _part(self, name: str, width: int) -> Tensor:
-        return self._buffers[name].part(0, self.rows, width)
-
-    def _rows_of(self, name: str, width: int) -> Tensor:
+        """The first rows of a buffer."""
         return self._buffers[name].part(0, self.rows, width)
 
     def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix where k_token_linear reads it: see kernels/token_linear.cu."""
+
+    tensor: Tensor
+    width: int
+    matrix: int
+    row: int
+
+    @classmethod
+    def plain(cls, w: Tensor) -> "Weight":
+        """(I, O), as it is."""
+        return cls(w, w.shape[1], 0, w.shape[1])
 
 
 class Sampler:

@@ -23,6 +23,10 @@ class QkvWeight:
     tensor: Tensor
     packed: bool
 
+    def strides(self, c: int) -> tuple[int, int]:
+        """Elements from matrix to matrix, and from row to row."""
+        return (c, 3 * c) if self.packed else (c * c, c)
+
 
 class Matrix(Protocol):
     """x (N, I), y (N, O), w (I, O); weight gradients are added to, everything else is assigned."""
@@ -144,11 +148,11 @@ class PlainMatrix:
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
         n, c = x.shape
-        return [self._bind("attn_qkv", "k_attn_qkv_fwd", (c, n, 3), qkv, x, w.tensor, n, c, *_qkv_strides(w, c))]
+        return [self._bind("attn_qkv", "k_attn_qkv_fwd", (c, n, 3), qkv, x, w.tensor, n, c, *w.strides(c))]
 
     def qkv_input_gradient(self, dx: Tensor, dqkv: Tensor, w: QkvWeight) -> list[Call]:
         n, c = dx.shape
-        return [self._bind("attn_qkv", "k_attn_qkv_bwd", (c, n, 1), dx, dqkv, w.tensor, n, c, *_qkv_strides(w, c))]
+        return [self._bind("attn_qkv", "k_attn_qkv_bwd", (c, n, 1), dx, dqkv, w.tensor, n, c, *w.strides(c))]
 
     def qkv_weight_gradient(self, dw: Tensor, x: Tensor, dqkv: Tensor) -> list[Call]:
         n, c = x.shape
@@ -181,10 +185,6 @@ class PlainMatrix:
 
     def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
-
-
-def _qkv_strides(w: QkvWeight, c: int) -> tuple[int, int]:
-    return (c, 3 * c) if w.packed else (c * c, c)
 
 
 def _up(a: int, b: int) -> int:
