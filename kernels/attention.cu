@@ -14,15 +14,21 @@
 //              k_attn_bwd_dq    grid (B * H, ceil(T / ATTN_DQ_ROWS))       first: it also writes rows
 //              k_attn_bwd_dkdv  grid (B * H, ceil(T / ATTN_DKDV_ROWS))     second: it reads rows
 // Options  -DACT=1|2, -DD=32|64|128; for each of FWD, DQ, DKDV -DATTN_<>_ROWS=64|128, the rows (queries; keys in dkdv) of a block,
-//          and -DATTN_<>_BLOCKS, how many blocks must fit a multiprocessor: it bounds the registers of a thread
-// Repeats  bit for bit: no atomics; each sum is made by one warp in the order of positions, in chunks that depend on D only
-// Needs    sm_80 or newer; all arrays on 16-byte addresses
+//          and -DATTN_<>_BLOCKS, how many blocks must fit a multiprocessor: it bounds the registers of a thread;
+//          -DATTN_WGMMA=1 for products by wgmma (target sm_90a, D = 32 or 64), 0 for mma.sync
+// Repeats  bit for bit: no atomics; each sum is made by one warp in the order of positions
+// Needs    sm_80 or newer; arrays on 16-byte addresses
 //
 // A warp owns 16 or 32 rows and keeps their operands and sums in registers. The other side streams through shared memory, two
 // tiles deep, in cp.async copies. Backward makes s and p twice (7 products instead of 5): once by query for dq, once by key for
 // dk and dv. That is what makes it deterministic without atomics, and it needs no float32 buffer for dq.
 
 #include "attention_tiles.cuh"
+#if ATTN_WGMMA
+#include "attention_wgmma.cuh"
+#else
+#include "attention_mma.cuh"
+#endif
 
 static_assert(ACT != ACT_FP32, "float32 attention is attention_fp32.cu");
 static_assert(D == 32 || D == 64 || D == 128, "head width 32, 64 or 128");
@@ -92,32 +98,34 @@ struct Softmax {
             }
     }
 
-    __device__ __forceinline__ void add_values(const C (&p)[TILE / 8][M], const Tile& values) {
-#pragma unroll
-        for (int k = 0; k < TILE / 16; ++k) {
-            A a[M];
-#pragma unroll
-            for (int m = 0; m < M; ++m) set_half(a[m], 0, p[2 * k][m]), set_half(a[m], 1, p[2 * k + 1][m]);
-            mul_cols<M>(o, a, values, 16 * k);
-        }
-    }
-
     // One tile of keys and values. `ahead`: how far this lane's first row is ahead of its first key.
     template <bool MASKED>
     __device__ __forceinline__ void add_tile(const A (&q)[M][STEPS], const Tile& keys, const Tile& values, int ahead) {
-        C s[TILE / 8][M] = {};
+        C s[TILE / 8][M];
+        start_products();
+        mul_rows(s, q, keys, 0);
+        commit_products();
+        wait_products<0>(s);
+        if (MASKED) {
 #pragma unroll
-        for (int n = 0; n < TILE / 8; ++n) {
-            mul_rows<M>(s[n], q, keys, 8 * n);
+            for (int n = 0; n < TILE / 8; ++n)
 #pragma unroll
-            for (int m = 0; m < M; ++m)
+                for (int m = 0; m < M; ++m)
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (MASKED && later(n, i) > ahead + below(m, i)) s[n][m].r[i] = -INFINITY;
+                    for (int i = 0; i < 4; ++i)
+                        if (later(n, i) > ahead + below(m, i)) s[n][m].r[i] = -INFINITY;
         }
         raise(s);
         exponentials(s);
-        add_values(s, values);
+        A p[TILE / 16][M];
+#pragma unroll
+        for (int n = 0; n < TILE / 8; ++n)
+#pragma unroll
+            for (int m = 0; m < M; ++m) set_half(p[n / 2][m], n % 2, s[n][m]);
+        start_products();
+        add_cols(o, p, values, 0);
+        commit_products();
+        wait_products<0>(o);
     }
 };
 
@@ -125,7 +133,7 @@ constexpr int FWD_M = ATTN_FWD_ROWS / (16 * WARPS);
 
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_FWD_BLOCKS)
 k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N 3 H D */, int T, int H) {
-    __shared__ __align__(256) act_t tiles[2][2][TILE * D];  // stage, k or v
+    __shared__ __align__(1024) act_t tiles[2][2][TILE * D];  // stage, k or v
     const Head at(blockIdx.x, T, H);
     const int block_row = (gridDim.y - 1 - blockIdx.y) * ATTN_FWD_ROWS;  // longest rows first: the short ones fill the gaps
     const int row = block_row + warp_id() * 16 * FWD_M;
@@ -144,12 +152,13 @@ k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N
     Softmax<FWD_M> softmax;
     for (int j = 0; j < n_tiles; ++j) {
         wait_all();
+        show_tiles();
         __syncthreads();  // tile j is there, and nobody reads tile j - 1 any more
         if (j + 1 < n_tiles) stream_kv(j + 1);
         const int key = j * TILE;
         const Tile keys(shared_address(tiles[j & 1][0])), values(shared_address(tiles[j & 1][1]));
-        if (key + TILE <= row) softmax.add_tile<false>(q, keys, values, 0);
-        else if (key < row + 16 * FWD_M) softmax.add_tile<true>(q, keys, values, lane_ahead(row, key));
+        if (key + TILE <= (TOGETHER ? block_row : row)) softmax.add_tile<false>(q, keys, values, 0);
+        else if (TOGETHER || key < row + 16 * FWD_M) softmax.add_tile<true>(q, keys, values, lane_ahead(row, key));
     }
 
     const Head end(block_again(), T, H);
@@ -197,34 +206,47 @@ struct QueryGradient {
     C dq[M][COLS];
     RowStatistics<M> row;
 
-    // 16 keys from position c of the tiles on
+    // CHUNK keys from position c of the tiles on
     template <bool MASKED>
     __device__ __forceinline__ void add_keys(const Tile& keys, const Tile& values, int c, int ahead) {
-        A ds[M];
+        C x[CHUNK / 8][M], y[CHUNK / 8][M];
+        start_products();
+        mul_rows(x, q, keys, c);
+        commit_products();
+        mul_rows(y, g, values, c);
+        commit_products();
+        wait_products<1>(x);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            C x[M] = {}, y[M] = {};
-            mul_rows<M>(x, q, keys, c + 8 * n);
-            mul_rows<M>(y, g, values, c + 8 * n);
+        for (int n = 0; n < CHUNK / 8; ++n)
+#pragma unroll
+            for (int m = 0; m < M; ++m)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float& p = x[n][m].r[i];
+                    p = exp2_fast(p * SCALE2 - row.lse2[m][i / 2]);
+                    if (MASKED && later(n, i) > ahead + below(m, i)) p = 0.0f;
+                }
+        wait_products<0>(y);
+        A ds[CHUNK / 16][M];
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n)
 #pragma unroll
             for (int m = 0; m < M; ++m) {
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float p = exp2_fast(x[m].r[i] * SCALE2 - row.lse2[m][i / 2]);
-                    if (MASKED && later(n, i) > ahead + below(m, i)) p = 0.0f;
-                    y[m].r[i] = p * (y[m].r[i] - row.delta[m][i / 2]);
-                }
-                set_half(ds[m], n, y[m]);
+                for (int i = 0; i < 4; ++i) y[n][m].r[i] = x[n][m].r[i] * (y[n][m].r[i] - row.delta[m][i / 2]);
+                set_half(ds[n / 2][m], n % 2, y[n][m]);
             }
-        }
-        mul_cols<M>(dq, ds, keys, c);
+        start_products();
+        add_cols(dq, ds, keys, c);
+        commit_products();
+        wait_products<0>(dq);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_DQ_BLOCKS)
 k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */,
               const act_t* out /* N H D */, const float* lse /* B H T */, int T, int H) {
-    __shared__ __align__(256) act_t tiles[2][2][TILE * D];  // stage, k or v
+    __shared__ __align__(1024) act_t tiles[2][2][TILE * D];  // stage, k or v
     const Head at(blockIdx.x, T, H);
     const int block_row = (gridDim.y - 1 - blockIdx.y) * ATTN_DQ_ROWS;
     const int row = block_row + warp_id() * 16 * DQ_M;
@@ -249,16 +271,17 @@ k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D
 
     for (int j = 0; j < n_tiles; ++j) {
         wait_all();
+        show_tiles();
         __syncthreads();
         if (j + 1 < n_tiles) stream_kv(j + 1);
         const int key = j * TILE;
         const Tile keys(shared_address(tiles[j & 1][0])), values(shared_address(tiles[j & 1][1]));
-        if (key + TILE <= row) {
+        if (key + TILE <= (TOGETHER ? block_row : row)) {
 #pragma unroll 1
-            for (int c = 0; c < TILE; c += 16) warp.add_keys<false>(keys, values, c, 0);
+            for (int c = 0; c < TILE; c += CHUNK) warp.add_keys<false>(keys, values, c, 0);
         } else {
 #pragma unroll 1
-            for (int c = 0; c < TILE && key + c < row + 16 * DQ_M; c += 16)
+            for (int c = 0; c < TILE && (TOGETHER || key + c < row + 16 * DQ_M); c += CHUNK)
                 warp.add_keys<true>(keys, values, c, lane_ahead(row, key + c));
         }
     }
@@ -274,39 +297,70 @@ constexpr int DKDV_M = ATTN_DKDV_ROWS / (16 * WARPS);
 // here: rows are keys, columns are queries, so that p and ds are again the A of the next product.
 template <int M>
 struct KeyGradients {
-    A k[M][STEPS], v[M][STEPS];
+#if D == 128  // no registers are left for keys
+    Tile keys = Tile(0);
+    int row;  // of this warp, in `keys`
+#else
+    A k[M][STEPS];
+#endif
+    A v[M][STEPS];
     C dk[M][COLS], dv[M][COLS];
 
-    // 16 queries from position c of the tiles on; `stats` are (lse2, delta) of the tile's queries
+    // CHUNK queries from position c of the tiles on; `stats` are (lse2, delta) of the tile's queries
     template <bool MASKED>
     __device__ __forceinline__ void add_queries(const Tile& queries, const Tile& gradients, const float* stats, int c, int ahead) {
-        A p[M], ds[M];
+        C x[CHUNK / 8][M], y[CHUNK / 8][M];
+        start_products();
+#if D == 128
+        mul_rows(x, keys, row, queries, c);
+#else
+        mul_rows(x, k, queries, c);
+#endif
+        commit_products();
+        mul_rows(y, v, gradients, c);
+        commit_products();
+        stats += 2 * c + 4 * (threadIdx.x % 4);  // of this lane's columns 2t, 2t + 1
+        wait_products<1>(x);
+        A p[CHUNK / 16][M], ds[CHUNK / 16][M];
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            const float4 stat = *reinterpret_cast<const float4*>(stats + 2 * (c + 8 * n) + 4 * (threadIdx.x % 4));  // columns 2t, 2t + 1
-            C x[M] = {}, y[M] = {};
-            mul_rows<M>(x, k, queries, c + 8 * n);
-            mul_rows<M>(y, v, gradients, c + 8 * n);
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            const float4 stat = *reinterpret_cast<const float4*>(stats + 16 * n);
 #pragma unroll
             for (int m = 0; m < M; ++m) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    x[m].r[i] = exp2_fast(x[m].r[i] * SCALE2 - (i % 2 ? stat.z : stat.x));
-                    if (MASKED && later(n, i) < ahead + below(m, i)) x[m].r[i] = 0.0f;
-                    y[m].r[i] = x[m].r[i] * (y[m].r[i] - (i % 2 ? stat.w : stat.y));
+                    float& s = x[n][m].r[i];
+                    s = exp2_fast(s * SCALE2 - (i % 2 ? stat.z : stat.x));
+                    if (MASKED && later(n, i) < ahead + below(m, i)) s = 0.0f;
                 }
-                set_half(p[m], n, x[m]), set_half(ds[m], n, y[m]);
+                set_half(p[n / 2][m], n % 2, x[n][m]);
             }
         }
-        mul_cols<M>(dv, p, gradients, c);
-        mul_cols<M>(dk, ds, queries, c);
+        start_products();
+        add_cols(dv, p, gradients, c);
+        commit_products();
+        wait_products<1>(y);
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            const float4 stat = *reinterpret_cast<const float4*>(stats + 16 * n);
+#pragma unroll
+            for (int m = 0; m < M; ++m) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) y[n][m].r[i] = x[n][m].r[i] * (y[n][m].r[i] - (i % 2 ? stat.w : stat.y));
+                set_half(ds[n / 2][m], n % 2, y[n][m]);
+            }
+        }
+        start_products();
+        add_cols(dk, ds, queries, c);
+        commit_products();
+        wait_products<0>(dv), wait_products<0>(dk);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_DKDV_BLOCKS)
 k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */,
                 int T, int H) {
-    __shared__ __align__(256) act_t tiles[2][2][QUERIES * D];  // stage, q or dout
+    __shared__ __align__(1024) act_t tiles[2][2][QUERIES * D];  // stage, q or dout
     __shared__ __align__(128) float stats[2][2 * QUERIES];     // stage, (lse2, delta) of the queries
     const Head at(blockIdx.x, T, H);
     const int block_key = blockIdx.y * ATTN_DKDV_ROWS;      // early keys have the most queries: longest first again
@@ -315,31 +369,39 @@ k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout 
     const auto stream_q = [&](int j) {
         stream<QUERIES>(shared_address(tiles[j & 1][0]), qkv + at.qkv + (size_t)j * QUERIES * at.wide, at.wide, T - j * QUERIES);
         stream<QUERIES>(shared_address(tiles[j & 1][1]), dout + at.out + (size_t)j * QUERIES * at.narrow, at.narrow, T - j * QUERIES);
-        if (threadIdx.x < QUERIES / 2)
-            copy_async(shared_address(stats[j & 1]) + 16 * threadIdx.x, rows + 2 * (rows_offset(T) + j * QUERIES) + 4 * threadIdx.x, 16);
+        if (const unsigned thread = thread_again(); thread < QUERIES / 2)
+            copy_async(shared_address(stats[j & 1]) + 16 * thread, rows + 2 * (rows_offset(T) + j * QUERIES) + 4 * thread, 16);
         commit();
     };
-    stream_q(j0);
     KeyGradients<DKDV_M> warp = {};
+#if D == 128
+    __shared__ __align__(1024) act_t keys[ATTN_DKDV_ROWS * D];
+    stream<ATTN_DKDV_ROWS>(shared_address(keys), qkv + at.qkv + at.narrow + (size_t)block_key * at.wide, at.wide, T - block_key);
+    warp.keys = Tile(shared_address(keys)), warp.row = row - block_key;
+#endif
+    stream_q(j0);
 #pragma unroll
     for (int m = 0; m < DKDV_M; ++m) {
         const act_t* src = qkv + at.qkv + at.narrow + (size_t)(row + 16 * m) * at.wide;
+#if D != 128
         load_a(warp.k[m], src, at.wide, T - row - 16 * m);
+#endif
         load_a(warp.v[m], src + at.narrow, at.wide, T - row - 16 * m);
     }
 
     for (int j = j0; j < n_tiles; ++j) {
         wait_all();
+        show_tiles();
         __syncthreads();
         if (j + 1 < n_tiles) stream_q(j + 1);
         const int query = j * QUERIES;
         const Tile q_tile(shared_address(tiles[j & 1][0])), g_tile(shared_address(tiles[j & 1][1]));
-        if (query + 1 >= row + 16 * DKDV_M) {
+        if (query + 1 >= (TOGETHER ? block_key + ATTN_DKDV_ROWS : row + 16 * DKDV_M)) {
 #pragma unroll 1
-            for (int c = 0; c < QUERIES; c += 16) warp.add_queries<false>(q_tile, g_tile, stats[j & 1], c, 0);
+            for (int c = 0; c < QUERIES; c += CHUNK) warp.add_queries<false>(q_tile, g_tile, stats[j & 1], c, 0);
         } else {
 #pragma unroll 1
-            for (int c = max(0, row - query); c < QUERIES; c += 16)
+            for (int c = TOGETHER ? 0 : max(0, row - query); c < QUERIES; c += CHUNK)
                 warp.add_queries<true>(q_tile, g_tile, stats[j & 1], c, lane_ahead(row, query + c));
         }
     }

@@ -25,12 +25,6 @@ struct C { float r[4]; };
 #define PAIR "f16"
 #endif
 
-__device__ __forceinline__ void mma(C& c, const A& a, unsigned b0, unsigned b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." PAIR "." PAIR ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c.r[0]), "+f"(c.r[1]), "+f"(c.r[2]), "+f"(c.r[3])
-        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1));
-}
-
 __device__ __forceinline__ unsigned pack2(float low, float high) {
     unsigned u;
     asm("cvt.rn." PAIR "x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
@@ -125,77 +119,31 @@ __device__ __forceinline__ void copy_async(unsigned dst, const void* src, int by
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_all() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
+// blockIdx.x and threadIdx.x, read anew: what is computed from them is not kept in registers through a kernel's loop.
+__device__ __forceinline__ unsigned block_again() {
+    unsigned x;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    return x;
+}
+__device__ __forceinline__ unsigned thread_again() {
+    unsigned x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 // Starts the copy of ROWS rows of D columns from `src`; rows from `left` on become zero: copies of no bytes, which do not touch
 // their source.
 template <int ROWS>
 __device__ __forceinline__ void stream(unsigned tile, const act_t* src, int stride, int left) {
     constexpr int STEP = BLOCK / PIECES;  // rows that the block copies at once, a multiple of 8
-    unsigned thread;                      // volatile: offsets are computed anew for each tile instead of living in registers
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    const unsigned thread = thread_again();
     const int first = thread / PIECES, piece = thread % PIECES;
     tile += place(first, piece), src += (size_t)first * stride + piece * 8;
 #pragma unroll
     for (int i = 0; i < ROWS; i += STEP, src += (size_t)STEP * stride) copy_async(tile + i * (D * 2), src, first + i < left ? 16 : 0);
 }
 
-// Where this lane reads fragments of a tile. Steps along a row only flip bits of the permuted piece, hence the xor below.
-struct Tile {
-    unsigned rows, cols;
-    __device__ __forceinline__ explicit Tile(unsigned tile) {
-        const int lane = lane_id();
-        rows = tile + place(lane % 8, lane / 8), cols = tile + place(lane % 16, lane / 16);
-    }
-};
-
-// B fragments of a product over D: rows n .. n + 7 of the tile are columns of B. b[0..1] is step s, b[2..3] step s + 1.
-__device__ __forceinline__ void load_b_rows(unsigned (&b)[4], const Tile& tile, int n, int s) {
-    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [a]; }"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(tile.rows), "r"(s << 5), "r"(n * (D * 2)) : "memory");
-}
-
-// B fragments of a product over positions k .. k + 15: b[0..1] are columns 8n .. 8n + 7 of the tile, b[2..3] the next eight.
-__device__ __forceinline__ void load_b_cols(unsigned (&b)[4], const Tile& tile, int k, int n) {
-    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [a]; }"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(tile.cols), "r"(n << 4), "r"(k * (D * 2)) : "memory");
-}
-
-// c[m] += a[m] . (rows n .. n + 7 of the tile)
-template <int M>
-__device__ __forceinline__ void mul_rows(C (&c)[M], const A (&a)[M][STEPS], const Tile& tile, int n) {
-#pragma unroll
-    for (int s = 0; s < STEPS; s += 2) {
-        unsigned b[4];
-        load_b_rows(b, tile, n, s);
-#pragma unroll
-        for (int m = 0; m < M; ++m) mma(c[m], a[m][s], b[0], b[1]);
-#pragma unroll
-        for (int m = 0; m < M; ++m) mma(c[m], a[m][s + 1], b[2], b[3]);
-    }
-}
-
-// c[m] += a[m] . (positions k .. k + 15 of the tile)
-template <int M>
-__device__ __forceinline__ void mul_cols(C (&c)[M][COLS], const A (&a)[M], const Tile& tile, int k) {
-#pragma unroll
-    for (int n = 0; n < COLS; n += 2) {
-        unsigned b[4];
-        load_b_cols(b, tile, k, n);
-#pragma unroll
-        for (int m = 0; m < M; ++m) {
-            mma(c[m][n], a[m], b[0], b[1]);
-            mma(c[m][n + 1], a[m], b[2], b[3]);
-        }
-    }
-}
-
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-// blockIdx.x, read anew: addresses made from it are not kept in registers through a kernel's loop for its epilogue.
-__device__ __forceinline__ unsigned block_again() {
-    unsigned x;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
-    return x;
-}
 
 // Pointers of one (batch, head): q, k, v rows are `wide` apart, out rows `narrow`; blockIdx.x = batch * H + head.
 struct Head {

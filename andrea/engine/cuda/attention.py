@@ -44,15 +44,17 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 STEMS: Final[Mapping[str, str]] = {FORWARD: "ATTN_FWD", DQ: "ATTN_DQ", DKDV: "ATTN_DKDV"}
 
-# 16 bits, by head width. Neither number changes a bit of a result.
+# 16 bits by mma.sync, by head width. Neither number changes a bit of a result.
 TILES: Final[Mapping[int, Mapping[str, Tile]]] = {
-    32: {FORWARD: Tile(128, 3), DQ: Tile(128, 3), DKDV: Tile(128, 3)},
+    32: {FORWARD: Tile(64, 4), DQ: Tile(128, 3), DKDV: Tile(128, 3)},
     64: {FORWARD: Tile(128, 2), DQ: Tile(128, 2), DKDV: Tile(64, 2)},
     128: {FORWARD: Tile(64, 2), DQ: Tile(64, 2), DKDV: Tile(64, 2)},
 }
-# Where a card's compiler needs more registers, by (architecture, head width).
-TILES_OF_CARD: Final[Mapping[tuple[int, int], Mapping[str, Tile]]] = {
-    (arch, 32): {FORWARD: Tile(128, 2)} for arch in (86, 89, 100, 120)
+# 16 bits by wgmma, which only sm_90 has; it takes 64 rows at a time and leaves head width 128 to mma.sync.
+WGMMA_ARCH: Final = 90
+WGMMA_TILES: Final[Mapping[int, Mapping[str, Tile]]] = {
+    32: {FORWARD: Tile(64, 4), DQ: Tile(64, 4), DKDV: Tile(64, 3)},
+    64: {FORWARD: Tile(64, 4), DQ: Tile(64, 3), DKDV: Tile(64, 3)},
 }
 ROWS_FP32: Final[Mapping[int, int]] = {32: 64, 64: 64, 128: 32}
 WIDE_TILES_FP32: Final[Mapping[str, int]] = {FORWARD: 3, DQ: 4, DKDV: 4}  # (rows, D) tiles in shared memory
@@ -68,7 +70,7 @@ def defines(d_head: int, precision: str, arch: int) -> dict[str, int | str]:
     _require_width(d_head)
     if not _is_16_bit(precision):
         return {"D": d_head, "ATTN_ROWS": ROWS_FP32[d_head]}
-    options: dict[str, int | str] = {"D": d_head}
+    options: dict[str, int | str] = {"D": d_head, "ATTN_WGMMA": int(_is_wgmma(d_head, arch))}
     for kernel, stem in STEMS.items():
         tile = _tile(kernel, d_head, arch)
         options |= {f"{stem}_ROWS": tile.rows, f"{stem}_BLOCKS": tile.blocks}
@@ -102,7 +104,11 @@ def _launch(kernel: str, b: int, t: int, h: int, d: int, precision: str, arch: i
 
 
 def _tile(kernel: str, d: int, arch: int) -> Tile:
-    return TILES_OF_CARD.get((arch, d), {}).get(kernel, TILES[d][kernel])
+    return (WGMMA_TILES if _is_wgmma(d, arch) else TILES)[d][kernel]
+
+
+def _is_wgmma(d: int, arch: int) -> bool:
+    return arch == WGMMA_ARCH and d in WGMMA_TILES
 
 
 def _is_16_bit(precision: str) -> bool:

@@ -61,6 +61,11 @@ def architecture(capability: tuple[int, int]) -> int:
     return fitting[-1]
 
 
+def target(arch: int) -> str:
+    """The compiler's name of a target. Hopper's own instructions need the a; such code runs on 9.0 alone, which is all of 9."""
+    return "sm_90a" if arch == 90 else f"sm_{arch}"
+
+
 def source_text(name: str, root: Path = KERNELS) -> str:
     """The file with its `#include "..."` lines replaced by our files' text, each once; #line keeps messages true."""
     seen: set[str] = set()
@@ -82,14 +87,14 @@ def source_text(name: str, root: Path = KERNELS) -> str:
 
 def compile_file(name: str, arch: int, defines: Mapping[str, int | str]) -> Cubin:
     """Compile kernels/`name` for sm_`arch`. EngineError with the compiler's message when it does not compile."""
-    options = [f"--gpu-architecture=sm_{arch}", *OPTIONS, *(f"-D{key}={defines[key]}" for key in sorted(defines))]
+    options = [f"--gpu-architecture={target(arch)}", *OPTIONS, *(f"-D{key}={defines[key]}" for key in sorted(defines))]
     options += [f"-I{folder}" for folder in headers()]
     return _compile(source_text(name), f"kernels/{name}", tuple(options))
 
 
 def cached_cubin(name: str, arch: int, defines: Mapping[str, int | str]) -> Path:
     """The path of the compiled file in the cache; compiled first when it is not there."""
-    stated = [f"sm_{arch}", *OPTIONS, *(f"{key}={defines[key]}" for key in sorted(defines)), str(version())]
+    stated = [target(arch), *OPTIONS, *(f"{key}={defines[key]}" for key in sorted(defines)), str(version())]
     key = hashlib.sha256("\0".join([source_text(name), *stated]).encode()).hexdigest()
     path = cache_folder() / f"{Path(name).stem}-sm{arch}-{key[:32]}.cubin"
     if not path.exists():
