@@ -80,10 +80,17 @@ extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse 
     row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
 }
 
+// Blocks that should fit a multiprocessor: as many as registers allow without spilling, which on sm_120 are fewer.
+#if LOSS_PACKS <= 2 || (LOSS_PACKS == 3 && __CUDA_ARCH__ < 1200)
+constexpr int FUSED_BLOCKS = 3;
+#else
+constexpr int FUSED_BLOCKS = 1;
+#endif
+
 // A row lies in the registers of a block: thread t holds packs t, t + blockDim.x, ...
 __device__ __forceinline__ int first_of(int k) { return (k * blockDim.x + threadIdx.x) * PACK; }
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, FUSED_BLOCKS)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
                  int T, int V, int P) {
     const int target = target_of(tokens, blockIdx.x, T);

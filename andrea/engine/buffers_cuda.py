@@ -30,8 +30,11 @@ def overlaps(work: str) -> bool:
 def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1) -> Iterator[Buffer]:
     """All device buffers for `microbatches` of `rows` rows."""
     work, n_params = LOW_PRECISION.get(precision, "float32"), count(shape)
-    for name in ("weights", "gradients", "m", "v"):
+    for name in ("weights", "m", "v"):
         yield Buffer(name, name, (n_params,))
+    # an untied head stands last, and its gradient is made in padded rows
+    behind = 0 if shape.tied_head else (padded_vocabulary(shape) - shape.vocab_size) * shape.d_model
+    yield Buffer("gradients", "gradients", (n_params + behind,))
     low = work != "float32"
     yield Buffer("working copies", "copy", (copied_elements(shape) if low else 8,), work)
     yield Buffer("workspace", "chunks", chunk_table(shape, low).shape, "int32")

@@ -36,8 +36,8 @@ ELEMENTS = 4 * BLOCK  # of one block of k_zero_grads
 class CudaEngine:
     """`plain` takes the hand-written matrix products instead of cuBLASLt; for tests."""
 
-    def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False) -> None:
-        self._shape, self._train, self._plain = shape, train, plain
+    def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False, fuses_gelu: bool = True) -> None:
+        self._shape, self._train, self._plain, self._fuses_gelu = shape, train, plain, fuses_gelu
         self._rows = train.batch_size // train.microbatches
         self._plan = make_plan(cuda_buffers(shape, self._rows, train.precision, train.microbatches))
         self._device = device = Device()
@@ -152,7 +152,7 @@ class CudaEngine:
 
     def gradient(self) -> Floats:
         """The flat gradient of the last step, as it was added up: times loss scale and microbatches. For tests."""
-        return self._device.read(self._buffers["gradients"])
+        return self._device.read(self._buffers["gradients"].part(0, count(self._shape)))
 
     def _window(self, batches: NDArray[np.int32], lrs: NDArray[np.float64], frozen: bool) -> tuple[Floats, Floats]:
         """At most WINDOW_STEPS steps; the card is waited for at the end only."""
@@ -173,11 +173,7 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        matrix = (
-            PlainMatrix(device, t.precision)
-            if self._plain
-            else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
-        )
+        matrix = PlainMatrix(device, t.precision) if self._plain else self._fast_matrix()
         model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
@@ -191,10 +187,15 @@ class CudaEngine:
         self._library.save()
         self._built = True
 
+    def _fast_matrix(self) -> FastMatrix:
+        low = overlaps(self._buffers["dstream"].dtype)
+        return FastMatrix(self._library, side=low, fuses_gelu=low and self._fuses_gelu)
+
     def _step_calls(self, model: Model) -> list[Call]:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches
         zero = self._kernel("k_zero_grads")
-        calls: list[Call] = [lambda: zero((-(-n // ELEMENTS),), BLOCK, b["gradients"], n)]
+        gradients = b["gradients"].part(0, n)
+        calls: list[Call] = [lambda: zero((-(-n // ELEMENTS),), BLOCK, gradients, n)]
         for micro in range(self._train.microbatches):
             batch = self._feed.batch(micro)
             calls += [*model.forward(batch), *model.backward(batch, share)]
@@ -206,11 +207,12 @@ class CudaEngine:
         partial, final, adamw = (self._kernel(k) for k in ("k_grad_norm_partial", "k_grad_norm_final", "k_adamw"))
         parts, dynamic = -(-n // NORM_CHUNK), int(t.precision == "fp16")
         sums, control, rates, chunks = b["norm_partial"], b["control"], self._feed.rates, b["chunks"]
-        state = [b[name] for name in ("weights", "m", "v", "copy", "gradients")]
+        gradients = b["gradients"].part(0, n)
+        state = [*(b[name] for name in ("weights", "m", "v", "copy")), gradients]
         hyper = (1 - t.beta1, 1 - t.beta2, t.eps, t.weight_decay)
         windows = (b["window_losses"], b["window_norms"])
         return [
-            lambda: partial((parts,), BLOCK, sums, b["gradients"], n),
+            lambda: partial((parts,), BLOCK, sums, gradients, n),
             lambda: final((1,), 1024, control, *windows, sums, parts, share, t.clip, dynamic),
             lambda: adamw((chunks.shape[0],), BLOCK, *state, chunks, control, rates, *hyper),
         ]

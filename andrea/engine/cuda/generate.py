@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from andrea.engine.buffers_cuda import PROMPT_ROWS
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call
-from andrea.engine.cuda.model import WARP, Parameters
+from andrea.engine.cuda.model import WARP
+from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.engine.kernels import LAYERNORM_EPS

@@ -8,16 +8,16 @@ before its operands are written again: at the second LayerNorm from there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
 from andrea.engine.cuda.device import Device, Kernel
-from andrea.engine.cuda.matrix import Call, Matrix, QkvWeight
+from andrea.engine.cuda.matrix import Call, Matrix
+from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
-from andrea.engine.cuda.weights import QKV, copies, head_name, padded_vocabulary
+from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.engine.kernels import LAYERNORM_EPS
-from andrea.engine.layout import Parameter, parameters
 from andrea.experiment import Shape
 
 BLOCK = 256
@@ -55,51 +55,6 @@ class Batch:
     tokens: Tensor
     order: Tensor
     first: Tensor
-
-
-class Parameters:
-    """Parameters and their gradients as tensors, and where the matrix ops read them."""
-
-    def __init__(self, shape: Shape, precision: str, buffers: Mapping[str, Tensor]) -> None:
-        self._shape, self._buffers = shape, buffers
-        self._table: dict[str, Parameter] = {p.name: p for p in parameters(shape)}
-        self._copies = copies(shape) if precision in ("bf16", "fp16") else {}
-
-    def value(self, name: str) -> Tensor:
-        """The float32 parameter."""
-        return self._view("weights", name)
-
-    def gradient(self, name: str) -> Tensor:
-        """Its float32 gradient."""
-        return self._view("gradients", name)
-
-    def matrix(self, name: str) -> Tensor:
-        """(I, O) as the matrix ops read it."""
-        if name not in self._copies:
-            return self.value(name)
-        return self._buffers["copy"].part(self._copies[name].offset, *self._table[name].shape)
-
-    def qkv(self, layer: int) -> QkvWeight:
-        """The three matrices of a layer."""
-        c, first = self._shape.d_model, f"{layer}.{QKV[0]}"
-        if not self._copies:
-            return QkvWeight(self._buffers["weights"].part(self._table[first].offset, 3, c, c), packed=False)
-        return QkvWeight(self._buffers["copy"].part(self._copies[first].offset, c, 3 * c), packed=True)
-
-    def qkv_gradient(self, layer: int) -> Tensor:
-        """(3, C, C)."""
-        c, first = self._shape.d_model, self._table[f"{layer}.{QKV[0]}"]
-        return self._buffers["gradients"].part(first.offset, 3, c, c)
-
-    def head(self) -> Tensor:
-        """(V, C), or (P, C) in 16 bits."""
-        if not self._copies:
-            return self.value(head_name(self._shape))
-        return self._buffers["copy"].part(0, padded_vocabulary(self._shape), self._shape.d_model)
-
-    def _view(self, buffer: str, name: str) -> Tensor:
-        p = self._table[name]
-        return self._buffers[buffer].part(p.offset, *p.shape)
 
 
 class Model:
@@ -251,35 +206,42 @@ class Model:
         w_1, w_2 = p.matrix(f"{layer}.W_1"), p.matrix(f"{layer}.W_2")
         dw_1, dw_2 = p.gradient(f"{layer}.W_1"), p.gradient(f"{layer}.W_2")
         stream, old = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"]
-        up = Op(
-            f"{layer}.up",
-            m.forward("mlp", h, x, w_1),
-            m.input_gradient("mlp", b["dbranch"], dh, w_1),
-            # W_2's gradient stands here: it needs gelu(h), which gelu's backward has just made again
-            [*m.weight_gradient("mlp", dw_2, a, dy), *m.weight_gradient("mlp", dw_1, x, dh)],
-        )
-        down = Op(f"{layer}.down", m.forward("mlp", stream, a, w_2, old), m.input_gradient("mlp", dh, dy, w_2))
-        return [up, self._gelu(layer), down]
+        wide = m.weight_gradient("mlp", dw_2, a, dy) + m.weight_gradient("mlp", dw_1, x, dh)
+        forward, backward, again = self._gelu(layer)
+        into = m.input_gradient("mlp", b["dbranch"], dh, w_1)
+        down = m.forward("mlp", stream, a, w_2, old)
+        if not m.fuses_gelu:  # W_2's gradient stands with W_1's: it needs gelu(h), which gelu's backward has made again
+            return [
+                Op(f"{layer}.up", m.forward("mlp", h, x, w_1), into, wide),
+                Op(f"{layer}.gelu", [forward], [backward]),
+                Op(f"{layer}.down", down, m.input_gradient("mlp", dh, dy, w_2)),
+            ]
+        return [
+            Op(f"{layer}.up", m.gelu_forward(a, h, x, w_1), into, [again, *wide]),
+            Op(f"{layer}.down", down, m.gelu_input_gradient(dh, dy, w_2, h)),
+        ]
 
-    def _gelu(self, layer: int) -> Op:
+    def _gelu(self, layer: int) -> tuple[Call, Call, Call]:
+        """GELU forward, backward, and forward once more beside the weight gradients, which need it."""
         b, size = self._buffers, self._n * 4 * self._c
         h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
         forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
+        again = replace(forward, stream=self._device.side.stream) if self._overlaps else forward
         grid = (-(-size // (BLOCK * self._pack)),)
-        return Op(
-            f"{layer}.gelu",
-            [lambda: forward(grid, BLOCK, a, h, size)],
-            [lambda: backward(grid, BLOCK, dh, a, dh, h, size)],
+        return (
+            lambda: forward(grid, BLOCK, a, h, size),
+            lambda: backward(grid, BLOCK, dh, a, dh, h, size),
+            lambda: again(grid, BLOCK, a, h, size),
         )
 
     def _head(self) -> Op:
         b, m, p = self._buffers, self._matrix, self.parameters
-        x, head, name = b[f"y.{2 * self._shape.n_layers}"], p.head(), head_name(self._shape)
+        x, head = b[f"y.{2 * self._shape.n_layers}"], p.head()
         return Op(
             "head",
             m.head(b["logits"], x, head),
             m.head_input_gradient(b["dbranch"], b["logits"], head),
-            m.head_weight_gradient(p.gradient(name), b["logits"], x),
+            m.head_weight_gradient(p.head_gradient(), b["logits"], x),
         )
 
     def _loss(self, batch: Batch, share: float) -> list[Call]:
