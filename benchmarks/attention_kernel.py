@@ -131,12 +131,12 @@ def rows(device: Device, dims: Dims, precision: str, torch: bool) -> Iterator[di
     text = ", ".join(f"{key} {value}" for key, value in versions.items() if key != "gpu")
     for what, (low, middle, high) in results:
         share = 5 if what.endswith("backward") else 2 if what.endswith("forward") else 0  # 0: half of a backward
-        rate = share * b * h * t * t * d / middle / 1e6
-        print(f"{what:<30} {dims} {precision}: {middle:8.1f} us (p20 {low:.1f}, p80 {high:.1f}) {rate:6.0f} TFLOP/s")
+        rate = f"{share * b * h * t * t * d / middle / 1e6:.0f}" if share else ""
+        print(f"{what:<30} {dims} {precision}: {middle:8.1f} us (p20 {low:.1f}, p80 {high:.1f}) {rate:>6} TFLOP/s")
         ms = (f"{value / 1e3:.4f}" for value in (low, middle, high))
         shape = f"B {b}, T {t}, H {h}, D {d}"
         where = (versions["gpu"], text, datetime.date.today().isoformat())
-        yield dict(zip(COLUMNS, (what, shape, precision, *ms, f"{rate:.1f}", "TFLOP/s", *where), strict=True))
+        yield dict(zip(COLUMNS, (what, shape, precision, *ms, rate, "TFLOP/s", *where), strict=True))
 
 
 def main() -> None:

@@ -13,9 +13,9 @@
 //              k_attn_fwd       grid (B * H, ceil(T / ATTN_FWD_ROWS))
 //              k_attn_bwd_dq    grid (B * H, ceil(T / ATTN_DQ_ROWS))       first: it also writes rows
 //              k_attn_bwd_dkdv  grid (B * H, ceil(T / ATTN_DKDV_ROWS))     second: it reads rows
-// Options  -DACT=1|2, -DD=32|64|128; for each of FWD, DQ, DKDV -DATTN_<>_ROWS=64|128, the rows (queries; keys in dkdv) of a block,
-//          and -DATTN_<>_BLOCKS, how many blocks must fit a multiprocessor: it bounds the registers of a thread;
-//          -DATTN_WGMMA=1 for products by wgmma (target sm_90a, D = 32 or 64), 0 for mma.sync
+// Options  -DACT=1|2, -DD=32|64|128; -DATTN_WGMMA=1 for products by wgmma (target sm_90a, D = 32 or 64), 0 for mma.sync;
+//          for each of FWD, DQ, DKDV: -DATTN_<>_ROWS=64|128, rows (queries; keys in DKDV) of a block, and -DATTN_<>_BLOCKS,
+//          how many blocks must fit a multiprocessor: it bounds the registers of a thread
 // Repeats  bit for bit: no atomics; each sum is made by one warp in the order of positions
 // Needs    sm_80 or newer; arrays on 16-byte addresses
 //
@@ -33,9 +33,12 @@
 static_assert(ACT != ACT_FP32, "float32 attention is attention_fp32.cu");
 static_assert(D == 32 || D == 64 || D == 128, "head width 32, 64 or 128");
 
-constexpr int TILE = D == 128 ? 32 : 64;     // keys of a streamed tile; two tiles, twice buffered, fit 48 KB
-constexpr int QUERIES = D == 128 ? 16 : 64;  // queries of a streamed tile of k_attn_bwd_dkdv, which is short of registers
-constexpr float SLACK = 8.0f / SCALE2;        // a row's maximum may lag by this: p stays below 2^8, rescaling becomes rare
+// Positions of a streamed tile; two tiles, twice buffered, fit 48 KB. Longer tiles mean fewer barriers.
+constexpr bool LONG = ATTN_WGMMA && D == 32;
+constexpr int TILE = D == 128 ? 32 : 64;                   // keys, forward
+constexpr int DQ_TILE = LONG ? 128 : TILE;                 // keys, k_attn_bwd_dq
+constexpr int QUERIES = D == 128 ? 16 : LONG ? 128 : 64;   // queries, k_attn_bwd_dkdv
+constexpr float SLACK = 8.0f / SCALE2;  // a row's maximum may lag by this: p stays below 2^8, rescaling becomes rare
 
 // ---- Forward --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +172,8 @@ k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N
         store_c(out + end.out + (size_t)r * end.narrow, end.narrow, softmax.o[m], 1.0f / low, 1.0f / high, T - r);
         const int mine = r + lane_id() / 4 + 8 * (threadIdx.x % 4);  // lanes 0 and 1 of a quad write rows g and g + 8
         if (threadIdx.x % 4 < 2 && mine < T)
-            lse[(size_t)blockIdx.x * T + mine] = threadIdx.x % 4 ? softmax.top[m][1] * SCALE + logf(high) : softmax.top[m][0] * SCALE + logf(low);
+            lse[(size_t)blockIdx.x * T + mine] =
+                threadIdx.x % 4 ? softmax.top[m][1] * SCALE + logf(high) : softmax.top[m][0] * SCALE + logf(low);
     }
 }
 
@@ -185,7 +189,8 @@ template <int M>
 struct RowStatistics {
     float lse2[M][2], delta[M][2];
 
-    __device__ __forceinline__ void load(int m, const A (&dout)[STEPS], const A (&out)[STEPS], const float* lse, float* rows, int left) {
+    __device__ __forceinline__ void load(int m, const A (&dout)[STEPS], const A (&out)[STEPS], const float* lse, float* rows,
+                                         int left) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             float sum = 0.0f;
@@ -246,15 +251,16 @@ struct QueryGradient {
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_DQ_BLOCKS)
 k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */,
               const act_t* out /* N H D */, const float* lse /* B H T */, int T, int H) {
-    __shared__ __align__(1024) act_t tiles[2][2][TILE * D];  // stage, k or v
+    __shared__ __align__(1024) act_t tiles[2][2][DQ_TILE * D];  // stage, k or v
     const Head at(blockIdx.x, T, H);
     const int block_row = (gridDim.y - 1 - blockIdx.y) * ATTN_DQ_ROWS;
     const int row = block_row + warp_id() * 16 * DQ_M;
-    const int n_tiles = (min(block_row + ATTN_DQ_ROWS, T) + TILE - 1) / TILE;
+    const int low = TOGETHER ? block_row : row, high = TOGETHER ? block_row + ATTN_DQ_ROWS : row + 16 * DQ_M;
+    const int n_tiles = (min(block_row + ATTN_DQ_ROWS, T) + DQ_TILE - 1) / DQ_TILE;
     const auto stream_kv = [&](int j) {
-        const act_t* src = qkv + at.qkv + at.narrow + (size_t)j * TILE * at.wide;
-        stream<TILE>(shared_address(tiles[j & 1][0]), src, at.wide, T - j * TILE);
-        stream<TILE>(shared_address(tiles[j & 1][1]), src + at.narrow, at.wide, T - j * TILE);
+        const act_t* src = qkv + at.qkv + at.narrow + (size_t)j * DQ_TILE * at.wide;
+        stream<DQ_TILE>(shared_address(tiles[j & 1][0]), src, at.wide, T - j * DQ_TILE);
+        stream<DQ_TILE>(shared_address(tiles[j & 1][1]), src + at.narrow, at.wide, T - j * DQ_TILE);
         commit();
     };
     stream_kv(0);
@@ -274,14 +280,14 @@ k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D
         show_tiles();
         __syncthreads();
         if (j + 1 < n_tiles) stream_kv(j + 1);
-        const int key = j * TILE;
+        const int key = j * DQ_TILE;
         const Tile keys(shared_address(tiles[j & 1][0])), values(shared_address(tiles[j & 1][1]));
-        if (key + TILE <= (TOGETHER ? block_row : row)) {
+        if (key + DQ_TILE <= low) {
 #pragma unroll 1
-            for (int c = 0; c < TILE; c += CHUNK) warp.add_keys<false>(keys, values, c, 0);
+            for (int c = 0; c < DQ_TILE; c += CHUNK) warp.add_keys<false>(keys, values, c, 0);
         } else {
 #pragma unroll 1
-            for (int c = 0; c < TILE && (TOGETHER || key + c < row + 16 * DQ_M); c += CHUNK)
+            for (int c = 0; c < DQ_TILE && key + c < high; c += CHUNK)
                 warp.add_keys<true>(keys, values, c, lane_ahead(row, key + c));
         }
     }
@@ -308,7 +314,8 @@ struct KeyGradients {
 
     // CHUNK queries from position c of the tiles on; `stats` are (lse2, delta) of the tile's queries
     template <bool MASKED>
-    __device__ __forceinline__ void add_queries(const Tile& queries, const Tile& gradients, const float* stats, int c, int ahead) {
+    __device__ __forceinline__ void add_queries(const Tile& queries, const Tile& gradients, const float* stats, int c,
+                                                int ahead) {
         C x[CHUNK / 8][M], y[CHUNK / 8][M];
         start_products();
 #if D == 128
@@ -365,10 +372,12 @@ k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout 
     const Head at(blockIdx.x, T, H);
     const int block_key = blockIdx.y * ATTN_DKDV_ROWS;      // early keys have the most queries: longest first again
     const int row = block_key + warp_id() * 16 * DKDV_M;    // rows of this kernel's products are keys, columns are queries
+    const int low = TOGETHER ? block_key : row, high = TOGETHER ? block_key + ATTN_DKDV_ROWS : row + 16 * DKDV_M;
     const int n_tiles = (T + QUERIES - 1) / QUERIES, j0 = block_key / QUERIES;
     const auto stream_q = [&](int j) {
-        stream<QUERIES>(shared_address(tiles[j & 1][0]), qkv + at.qkv + (size_t)j * QUERIES * at.wide, at.wide, T - j * QUERIES);
-        stream<QUERIES>(shared_address(tiles[j & 1][1]), dout + at.out + (size_t)j * QUERIES * at.narrow, at.narrow, T - j * QUERIES);
+        const int left = T - j * QUERIES;
+        stream<QUERIES>(shared_address(tiles[j & 1][0]), qkv + at.qkv + (size_t)j * QUERIES * at.wide, at.wide, left);
+        stream<QUERIES>(shared_address(tiles[j & 1][1]), dout + at.out + (size_t)j * QUERIES * at.narrow, at.narrow, left);
         if (const unsigned thread = thread_again(); thread < QUERIES / 2)
             copy_async(shared_address(stats[j & 1]) + 16 * thread, rows + 2 * (rows_offset(T) + j * QUERIES) + 4 * thread, 16);
         commit();
@@ -376,7 +385,8 @@ k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout 
     KeyGradients<DKDV_M> warp = {};
 #if D == 128
     __shared__ __align__(1024) act_t keys[ATTN_DKDV_ROWS * D];
-    stream<ATTN_DKDV_ROWS>(shared_address(keys), qkv + at.qkv + at.narrow + (size_t)block_key * at.wide, at.wide, T - block_key);
+    const act_t* first_key = qkv + at.qkv + at.narrow + (size_t)block_key * at.wide;
+    stream<ATTN_DKDV_ROWS>(shared_address(keys), first_key, at.wide, T - block_key);
     warp.keys = Tile(shared_address(keys)), warp.row = row - block_key;
 #endif
     stream_q(j0);
@@ -396,12 +406,13 @@ k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout 
         if (j + 1 < n_tiles) stream_q(j + 1);
         const int query = j * QUERIES;
         const Tile q_tile(shared_address(tiles[j & 1][0])), g_tile(shared_address(tiles[j & 1][1]));
-        if (query + 1 >= (TOGETHER ? block_key + ATTN_DKDV_ROWS : row + 16 * DKDV_M)) {
+        const int end = QUERIES > 64 ? min(QUERIES, T - query) : QUERIES;  // rows is written in whole blocks of 64 at least
+        if (query + 1 >= high) {
 #pragma unroll 1
-            for (int c = 0; c < QUERIES; c += CHUNK) warp.add_queries<false>(q_tile, g_tile, stats[j & 1], c, 0);
+            for (int c = 0; c < end; c += CHUNK) warp.add_queries<false>(q_tile, g_tile, stats[j & 1], c, 0);
         } else {
 #pragma unroll 1
-            for (int c = TOGETHER ? 0 : max(0, row - query); c < QUERIES; c += CHUNK)
+            for (int c = max(0, low - query); c < end; c += CHUNK)
                 warp.add_queries<true>(q_tile, g_tile, stats[j & 1], c, lane_ahead(row, query + c));
         }
     }

@@ -1,8 +1,9 @@
 // Causal scaled dot-product attention in strict float32, with its backward twin. No (T, T) matrix in memory.
 //
-// Formulas, shapes, what is written, order of launches and options: as in attention.cu, with act_t = float. Plain fused
-// multiply-adds, no TF32; exp2 is the hardware's, 2 ulp.
+// Formulas as in attention.cu. Plain fused multiply-adds, no TF32; exp2 is the hardware's, 2 ulp.
 //
+// Shapes   qkv dqkv: (B, T, 3, H, D)    out dout: (B, T, H, D)    lse: (B, H, T)    rows: as in attention.cu        float32
+// Writes   everything is assigned; k_attn_bwd_dq, the first of backward, fills dq and rows, k_attn_bwd_dkdv fills dk and dv
 // Launch   block (128,), grid (B * H, ceil(T / ATTN_ROWS)) for each of k_attn_fwd, k_attn_bwd_dq, k_attn_bwd_dkdv;
 //          dynamic shared memory: 4 bytes * (n * R * (D + 4) + R * (R + 4) + 2 * R), R = ATTN_ROWS, n = 3 (fwd) or 4 (bwd)
 // Options  -DACT=0, -DD=32|64|128, -DATTN_ROWS=64 (32 for D = 128, where 64 rows would not fit)
@@ -17,7 +18,7 @@ static_assert(D == 32 || D == 64 || D == 128, "head width 32, 64 or 128");
 constexpr int R = ATTN_ROWS;                 // queries and keys of a tile
 constexpr int BLOCK = 128, TX = 8, TY = 16;  // threads: TY groups of rows, TX groups of columns; a group's lanes are neighbours
 constexpr int TM = R / TY;                   // rows of a thread: ty * TM + m
-constexpr int SN = R / TX;                   // its columns of a (R, R) tile: tx + 8 n, so that eight rows read at once differ in banks
+constexpr int SN = R / TX;                   // its columns of a (R, R) tile: tx + 8 n (rows read at once differ in banks)
 constexpr int DN = D / TX;                   // its columns of a (R, D) tile: 4 tx + 32 (n / 4) + n % 4
 constexpr int WIDE = D + 4, SQUARE = R + 4;  // row strides in shared memory; the padding is for banks too
 constexpr float LOG2E = 1.4426950408889634f;
@@ -80,7 +81,10 @@ __device__ __forceinline__ void add_row(float (&c)[TM][DN], const float (&x)[TM]
     for (int n = 0; n < DN; n += 4) {
         const float4 y = load4(row + wide_column(n / 4));
 #pragma unroll
-        for (int m = 0; m < TM; ++m) c[m][n] += x[m] * y.x, c[m][n + 1] += x[m] * y.y, c[m][n + 2] += x[m] * y.z, c[m][n + 3] += x[m] * y.w;
+        for (int m = 0; m < TM; ++m) {
+            c[m][n] += x[m] * y.x, c[m][n + 1] += x[m] * y.y;
+            c[m][n + 2] += x[m] * y.z, c[m][n + 3] += x[m] * y.w;
+        }
     }
 }
 
@@ -146,7 +150,8 @@ struct Head {
 // ---- Forward --------------------------------------------------------------------------------------------------------
 
 // s becomes p for one tile of keys; what is summed so far is rescaled to the row's new maximum.
-__device__ __forceinline__ void softmax(float (&s)[TM][SN], float (&o)[TM][DN], float (&top)[TM], float (&sum)[TM], int row, int key) {
+__device__ __forceinline__ void softmax(float (&s)[TM][SN], float (&o)[TM][DN], float (&top)[TM], float (&sum)[TM], int row,
+                                        int key) {
 #pragma unroll
     for (int m = 0; m < TM; ++m) {
         float next = top[m];
@@ -250,7 +255,8 @@ k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */, int T, int H) {
+k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */,
+                int T, int H) {
     extern __shared__ __align__(16) float shared[];
     float *q = shared, *g = q + R * WIDE, *k = g + R * WIDE, *v = k + R * WIDE, *p = v + R * WIDE, *stats = p + R * SQUARE;
     const Head at(T, H);

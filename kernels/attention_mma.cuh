@@ -19,13 +19,15 @@ struct Tile {
 
 // B fragments of a product over D: rows n .. n + 7 of the tile are columns of B. b[0..1] is step s, b[2..3] step s + 1.
 __device__ __forceinline__ void load_b_rows(unsigned (&b)[4], const Tile& tile, int n, int s) {
-    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [a]; }"
+    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6;\n"
+                 "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [a]; }"
                  : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(tile.rows), "r"(s << 5), "r"(n * (D * 2)) : "memory");
 }
 
 // B fragments of a product over positions k .. k + 15: b[0..1] are columns 8n .. 8n + 7 of the tile, b[2..3] the next eight.
 __device__ __forceinline__ void load_b_cols(unsigned (&b)[4], const Tile& tile, int k, int n) {
-    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [a]; }"
+    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6;\n"
+                 "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [a]; }"
                  : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(tile.cols), "r"(n << 4), "r"(k * (D * 2)) : "memory");
 }
 
@@ -50,8 +52,10 @@ __device__ __forceinline__ void mul_rows(C (&c)[N][M], const A (&a)[M][STEPS], c
 
 // a = 16 rows of a tile that stays, columns 16 s .. 16 s + 15
 __device__ __forceinline__ void load_a_rows(A& a, const Tile& tile, int row, int s) {
-    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [a]; }"
-                 : "=r"(a.r[0]), "=r"(a.r[1]), "=r"(a.r[2]), "=r"(a.r[3]) : "r"(tile.cols), "r"(s << 5), "r"(row * (D * 2)) : "memory");
+    asm volatile("{ .reg .u32 a; xor.b32 a, %4, %5; add.u32 a, a, %6;\n"
+                 "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [a]; }"
+                 : "=r"(a.r[0]), "=r"(a.r[1]), "=r"(a.r[2]), "=r"(a.r[3])
+                 : "r"(tile.cols), "r"(s << 5), "r"(row * (D * 2)) : "memory");
 }
 
 // The same with the left side from 16 rows of a tile that stays, for want of registers

@@ -1,5 +1,5 @@
-// What 16-bit attention is made of: tensor-core fragments, their way to and from memory, tiles that stream through shared memory.
-// D is the head width; a row of a tile is D elements.
+// What 16-bit attention is made of: tensor-core fragments, their way to and from memory, tiles that stream through shared
+// memory. D is the head width; a row of a tile is D elements.
 
 #include "prelude.cuh"
 
@@ -99,7 +99,8 @@ __device__ __forceinline__ void store_c(act_t* dst, int stride, const C (&c)[COL
 #pragma unroll
             for (int k = 0; k < 4; ++k) u[k] = pack2(c[n + k].r[i] * f, c[n + k].r[i + 1] * f);
             quad_transpose(u);
-            if (row < rows) *reinterpret_cast<uint4*>(dst + (size_t)row * stride + (n + t) * 8) = make_uint4(u[0], u[1], u[2], u[3]);
+            uint4* to = reinterpret_cast<uint4*>(dst + (size_t)row * stride + (n + t) * 8);
+            if (row < rows) *to = make_uint4(u[0], u[1], u[2], u[3]);
         }
     }
 }
@@ -140,7 +141,8 @@ __device__ __forceinline__ void stream(unsigned tile, const act_t* src, int stri
     const int first = thread / PIECES, piece = thread % PIECES;
     tile += place(first, piece), src += (size_t)first * stride + piece * 8;
 #pragma unroll
-    for (int i = 0; i < ROWS; i += STEP, src += (size_t)STEP * stride) copy_async(tile + i * (D * 2), src, first + i < left ? 16 : 0);
+    for (int i = 0; i < ROWS; i += STEP, src += (size_t)STEP * stride)
+        copy_async(tile + i * (D * 2), src, first + i < left ? 16 : 0);
 }
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -155,7 +157,7 @@ struct Head {
     }
 };
 
-// Element i of C tile (m, n) is `below(m, i)` rows under this lane's first row and `later(n, i)` columns after its first column.
+// Element i of C tile (m, n) is `below(m, i)` rows under this lane's first row, `later(n, i)` columns after its first column.
 __device__ __forceinline__ constexpr int below(int m, int i) { return 16 * m + 8 * (i / 2); }
 __device__ __forceinline__ constexpr int later(int n, int i) { return 8 * n + i % 2; }
 

@@ -16,24 +16,29 @@ struct Tile {
         constexpr unsigned long long GROUP = 8 * D * 2 / 16, SWIZZLE = D == 32 ? 2 : 1;
         descriptor = (tile & 0x3ffff) >> 4 | 1ull << 16 | GROUP << 32 | SWIZZLE << 62;
     }
-    __device__ __forceinline__ unsigned long long at(int row, int bytes) const { return descriptor + (row * (D * 2) + bytes) / 16; }
+    __device__ __forceinline__ unsigned long long at(int row, int bytes) const {
+        return descriptor + (row * (D * 2) + bytes) / 16;
+    }
 };
 
 #define F4(c) "+f"((c).r[0]), "+f"((c).r[1]), "+f"((c).r[2]), "+f"((c).r[3])
 
 // (c0 .. c7) = a . b, or added to it. TRANSPOSED: b's rows are the summed positions, else its columns are.
 template <int TRANSPOSED>
-__device__ __forceinline__ void wgmma(C& c0, C& c1, C& c2, C& c3, C& c4, C& c5, C& c6, C& c7, const A& a, unsigned long long b, int add) {
+__device__ __forceinline__ void wgmma(C& c0, C& c1, C& c2, C& c3, C& c4, C& c5, C& c6, C& c7, const A& a,
+                                      unsigned long long b, int add) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." PAIR "." PAIR " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." PAIR "." PAIR
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }"
                  : F4(c0), F4(c1), F4(c2), F4(c3), F4(c4), F4(c5), F4(c6), F4(c7)
                  : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(b), "r"(add), "n"(TRANSPOSED));
 }
 template <int TRANSPOSED>
 __device__ __forceinline__ void wgmma(C& c0, C& c1, C& c2, C& c3, const A& a, unsigned long long b, int add) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." PAIR "." PAIR " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." PAIR "." PAIR
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
                  " {%16,%17,%18,%19}, %20, p, 1, 1, %22; }"
                  : F4(c0), F4(c1), F4(c2), F4(c3)
                  : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "l"(b), "r"(add), "n"(TRANSPOSED));
@@ -51,8 +56,9 @@ __device__ __forceinline__ void mul_rows(C (&c)[N][M], const A (&a)[M][STEPS], c
 #pragma unroll
             for (int s = 0; s < STEPS; ++s) {
                 const unsigned long long b = tile.at(first + 8 * n, 32 * s);
-                if constexpr (STEP == 4) wgmma<0>(c[n][m], c[n + 1][m], c[n + 2][m], c[n + 3][m], a[m][s], b, s > 0);
-                else wgmma<0>(c[n][m], c[n + 1][m], c[n + 2][m], c[n + 3][m], c[n + 4][m], c[n + 5][m], c[n + 6][m], c[n + 7][m], a[m][s], b, s > 0);
+                C(*const o)[M] = c + n;
+                if constexpr (STEP == 4) wgmma<0>(o[0][m], o[1][m], o[2][m], o[3][m], a[m][s], b, s > 0);
+                else wgmma<0>(o[0][m], o[1][m], o[2][m], o[3][m], o[4][m], o[5][m], o[6][m], o[7][m], a[m][s], b, s > 0);
             }
 }
 
@@ -86,5 +92,5 @@ __device__ __forceinline__ void wait_products(C (&c)[N][M]) {
 }
 // Ordinary copies into shared memory become visible to wgmma; between their arrival and the barrier.
 __device__ __forceinline__ void show_tiles() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-constexpr bool TOGETHER = true;  // control flow around products is the block's, not the warp's
-constexpr int CHUNK = D == 32 ? 64 : 32;  // columns of a step of backward: 64 would leave two blocks a multiprocessor where D is 64
+constexpr bool TOGETHER = true;           // control flow around products is the block's, not the warp's
+constexpr int CHUNK = D == 32 ? 64 : 32;  // columns of a step of backward; with 64, D = 64 would fit two blocks only
