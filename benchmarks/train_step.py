@@ -36,8 +36,8 @@ def batches(experiment: Experiment, steps: int) -> NDArray[np.int32]:
     return rng.choice(shape.vocab_size, size, p=p / p.sum()).astype(np.int32)
 
 
-def opened(experiment: Experiment, fuses_gelu: bool) -> CudaEngine:
-    engine = CudaEngine(experiment.shape, experiment.train, fuses_gelu=fuses_gelu)
+def opened(experiment: Experiment) -> CudaEngine:
+    engine = CudaEngine(experiment.shape, experiment.train)
     weights = initial_weights(experiment.shape, experiment.model.init, 1)
     engine.load(weights, np.zeros_like(weights), np.zeros_like(weights), 0)
     return engine
@@ -67,7 +67,7 @@ def step_times(engine: CudaEngine, data: NDArray[np.int32], steps: int) -> tuple
 def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, float, float, float]]:
     """(op, forward us, backward us, weight gradients us); a layer's ops are those of layer 1."""
     device = engine._device
-    matrix = FastMatrix(engine._library, fuses_gelu=engine._fuses_gelu)
+    matrix = FastMatrix(engine._library)
     model = Model(device, experiment.shape, experiment.train.precision, engine._rows, matrix, engine._buffers)
     batch = engine._feed.batch(0)
 
@@ -93,11 +93,11 @@ def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, 
     yield "zero", micros(engine._step_calls(model)[:1]), 0.0, 0.0
 
 
-def measure(experiment: Experiment, steps: int, ops: bool, fuses_gelu: bool) -> dict[str, object]:
+def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
     """Print and return one row."""
     device_free = cupy.cuda.runtime.memGetInfo()[0]
     start = time.perf_counter()
-    engine = opened(experiment, fuses_gelu)
+    engine = opened(experiment)
     ready = time.perf_counter() - start
     used = device_free - engine._device.free_bytes
     each, wall = step_times(engine, batches(experiment, 32), steps)
@@ -131,7 +131,6 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", default=["bf16"])
     parser.add_argument("--batch", type=int, help="rows, instead of the experiment's")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--gelu-apart", action="store_true", help="GELU by its own kernels, not inside the products")
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
@@ -141,7 +140,7 @@ def main() -> None:
             e = load(EXPERIMENTS / f"ANDREA-{model}-TRAIN.json")
             changes = {"precision": precision, "batch_size": args.batch or e.train.batch_size}
             e = dataclasses.replace(e, train=dataclasses.replace(e.train, **changes))
-            rows.append(measure(e, args.steps, args.ops, not args.gelu_apart))
+            rows.append(measure(e, args.steps, args.ops))
     if args.csv:
         new = not args.csv.exists()
         with args.csv.open("a", newline="") as file:

@@ -76,8 +76,6 @@ class PaperDevice:
 
 
 class PaperSide:
-    stream = None
-
     def fork(self) -> None: ...
     def barrier(self) -> None: ...
     def join(self) -> None: ...
@@ -105,7 +103,7 @@ class PaperLibrary:
 
     def save(self) -> None: ...
 
-    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False, epilogue: Any = None) -> Any:
+    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
         m, k = (a.columns, a.rows) if a.transposed else (a.rows, a.columns)
         depth, n = (b.columns, b.rows) if b.transposed else (b.rows, b.columns)
         assert (k, out.rows, out.columns) == (depth, m, n)

@@ -19,7 +19,7 @@ from andrea.files import read_json, write_json
 
 COMPUTE = {"fp32": 68, "tf32": 77, "bf16": 68, "fp16": 68}  # CUBLAS_COMPUTE_32F; 77 lets it round inputs to TF32
 _TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType
-_TRANSA, _TRANSB, _EPILOGUE, _AUX_POINTER, _AUX_STRIDE = 3, 4, 7, 11, 12  # attributes of a product
+_TRANSA, _TRANSB = 3, 4  # attributes of a product
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # attributes of a matrix
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENT_A = 1, 3, 5  # attributes of a preference; A, B, C, D follow one another
 _ORDERED_REDUCTIONS = 1 | 2  # in place and in the compute type; not in the output type, which would round in between
@@ -37,24 +37,6 @@ class _Result(ctypes.Structure):
         ("waves", ctypes.c_float),
         ("reserved", ctypes.c_int * 4),
     )
-
-
-@dataclass(frozen=True)
-class Epilogue:
-    """What is done to a product before it is stored; `aux` is the matrix of values before GELU."""
-
-    kind: int
-    aux: Tensor
-
-
-def gelu_of(before: Tensor) -> Epilogue:
-    """out = gelu(product), and the product into `before`."""
-    return Epilogue(160, before)
-
-
-def gelu_slope_of(before: Tensor) -> Epilogue:
-    """out = product times the slope of GELU at `before`."""
-    return Epilogue(192, before)
 
 
 @dataclass(frozen=True)
@@ -108,7 +90,6 @@ class CublasLt:
         batch: int = 1,
         *,
         side: bool = False,
-        epilogue: Epilogue | None = None,
     ) -> Callable[[], None]:
         """A call that assigns out = a b, or add + a b; `add` may be `out`. Row-major, as everything of ours.
 
@@ -125,8 +106,6 @@ class CublasLt:
             self._check(
                 "cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(flag), ctypes.c_size_t(4)
             )
-        if epilogue is not None:
-            self._set_epilogue(description, epilogue)
         sources = (b, a, add or out, out)
         layouts = [self._layout(operand, batch) for operand in sources]
         addresses = [ctypes.c_void_p(operand.tensor.address) for operand in sources]
@@ -144,19 +123,9 @@ class CublasLt:
             if code:
                 raise EngineError(f"cuBLASLt must run {out} = {a} {b}", got=f"status {code}", fix="run `andrea doctor`")
 
-        key = _key(self._compute, sources, add is not None, batch, epilogue.kind if epilogue else 1)
+        key = _key(self._compute, sources, add is not None, batch)
         chosen = self._choose(key, description, layouts, addresses, lambda algorithm: call(algorithm, main), device)
         return lambda: call(chosen, other if side else main)
-
-    def _set_epilogue(self, description: Any, epilogue: Epilogue) -> None:
-        settings = (
-            (_EPILOGUE, ctypes.c_uint32(epilogue.kind)),
-            (_AUX_POINTER, ctypes.c_void_p(epilogue.aux.address)),
-            (_AUX_STRIDE, ctypes.c_int64(epilogue.aux.shape[1])),
-        )
-        for attribute, value in settings:
-            size = ctypes.c_size_t(ctypes.sizeof(value))
-            self._check("cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(value), size)
 
     def _choose(
         self, key: str, description: Any, layouts: Sequence[Any], addresses: Sequence[Any], call: Any, device: Device
@@ -221,14 +190,14 @@ def library_version() -> str:
     return f"{_load().cublasLtGetVersion()} in {library_path('cublasLt')}"
 
 
-def _key(compute: int, sources: Sequence[Operand], adds: bool, batch: int, epilogue: int) -> str:
+def _key(compute: int, sources: Sequence[Operand], adds: bool, batch: int) -> str:
     """Everything that a choice depends on; addresses only by their alignment."""
     parts = [
         f"{o.tensor.dtype[0]}{o.tensor.itemsize}.{o.rows}x{o.columns}/{o.stride}{'t' if o.transposed else ''}+{o.step}"
         f"@{min(256, o.tensor.address & -o.tensor.address)}"
         for o in sources
     ]
-    return f"{compute} {' '.join(parts)} {'adds' if adds else 'assigns'} {batch} {epilogue}"
+    return f"{compute} {' '.join(parts)} {'adds' if adds else 'assigns'} {batch}"
 
 
 def _read_kept(path: Path) -> dict[str, dict[str, str]]:

@@ -32,20 +32,19 @@ def import_cupy() -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of one compiled file. Calling it launches on the device's stream, or on `stream`."""
+    """One kernel of one compiled file. Calling it launches on the device's stream."""
 
     name: str
     function: Any
     signature: tuple[Any, ...]
     act: str
     device: "Device"
-    stream: Any = None
 
     def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0) -> None:
         bound = bind(self.name, self.signature, values, self.act)
         if shared > 32 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
-        with self.stream or self.device.stream:
+        with self.device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 

@@ -36,8 +36,8 @@ ELEMENTS = 4 * BLOCK  # of one block of k_zero_grads
 class CudaEngine:
     """`plain` takes the hand-written matrix products instead of cuBLASLt; for tests."""
 
-    def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False, fuses_gelu: bool = True) -> None:
-        self._shape, self._train, self._plain, self._fuses_gelu = shape, train, plain, fuses_gelu
+    def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False) -> None:
+        self._shape, self._train, self._plain = shape, train, plain
         self._rows = train.batch_size // train.microbatches
         self._plan = make_plan(cuda_buffers(shape, self._rows, train.precision, train.microbatches))
         self._device = device = Device()
@@ -173,7 +173,11 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        matrix = PlainMatrix(device, t.precision) if self._plain else self._fast_matrix()
+        matrix = (
+            PlainMatrix(device, t.precision)
+            if self._plain
+            else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
+        )
         model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
@@ -186,10 +190,6 @@ class CudaEngine:
         self._sampler = Sampler(device, shape, token.rows, device.record(lambda: _run(one_token)), self._buffers)
         self._library.save()
         self._built = True
-
-    def _fast_matrix(self) -> FastMatrix:
-        low = overlaps(self._buffers["dstream"].dtype)
-        return FastMatrix(self._library, side=low, fuses_gelu=low and self._fuses_gelu)
 
     def _step_calls(self, model: Model) -> list[Call]:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches

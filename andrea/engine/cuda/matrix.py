@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from andrea.engine.cuda.cublaslt import CublasLt, Operand, gelu_of, gelu_slope_of
+from andrea.engine.cuda.cublaslt import CublasLt, Operand
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.tensor import Tensor
 
@@ -31,8 +31,6 @@ class QkvWeight:
 class Matrix(Protocol):
     """x (N, I), y (N, O), w (I, O); weight gradients are added to, everything else is assigned."""
 
-    fuses_gelu: bool  # whether the two GELU forms are there
-
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         """y = x w, or residual + x w."""
         ...
@@ -43,14 +41,6 @@ class Matrix(Protocol):
 
     def weight_gradient(self, op: str, dw: Tensor, x: Tensor, dy: Tensor) -> list[Call]:
         """dw += x' dy."""
-        ...
-
-    def gelu_forward(self, a: Tensor, h: Tensor, x: Tensor, w: Tensor) -> list[Call]:
-        """h = x w, a = gelu(h)."""
-        ...
-
-    def gelu_input_gradient(self, dh: Tensor, dy: Tensor, w: Tensor, h: Tensor) -> list[Call]:
-        """dh = (dy w') gelu'(h)."""
         ...
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
@@ -85,8 +75,8 @@ def _whole(t: Tensor, *, transposed: bool = False) -> Operand:
 class FastMatrix:
     """By cuBLASLt. Every algorithm is chosen when the call is bound. `side`: weight gradients run on the side stream."""
 
-    def __init__(self, library: CublasLt, *, side: bool = False, fuses_gelu: bool = False) -> None:
-        self._product, self._side, self.fuses_gelu = library.product, side, fuses_gelu
+    def __init__(self, library: CublasLt, *, side: bool = False) -> None:
+        self._product, self._side = library.product, side
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:  # noqa: ARG002
         add = None if residual is None else _whole(residual)
@@ -97,12 +87,6 @@ class FastMatrix:
 
     def weight_gradient(self, op: str, dw: Tensor, x: Tensor, dy: Tensor) -> list[Call]:  # noqa: ARG002
         return [self._product(_whole(dw), _whole(x, transposed=True), _whole(dy), _whole(dw), side=self._side)]
-
-    def gelu_forward(self, a: Tensor, h: Tensor, x: Tensor, w: Tensor) -> list[Call]:
-        return [self._product(_whole(a), _whole(x), _whole(w), epilogue=gelu_of(h))]
-
-    def gelu_input_gradient(self, dh: Tensor, dy: Tensor, w: Tensor, h: Tensor) -> list[Call]:
-        return [self._product(_whole(dh), _whole(dy), _whole(w, transposed=True), epilogue=gelu_slope_of(h))]
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
         if w.packed:
@@ -142,9 +126,7 @@ class FastMatrix:
 
 
 class PlainMatrix:
-    """By the hand-written kernels: any shape, readable, slow. GELU is a kernel of its own here."""
-
-    fuses_gelu = False
+    """By the hand-written kernels: any shape, readable, slow."""
 
     def __init__(self, device: Device, precision: str) -> None:
         self._device, self._precision = device, precision
@@ -163,12 +145,6 @@ class PlainMatrix:
 
     def weight_gradient(self, op: str, dw: Tensor, x: Tensor, dy: Tensor) -> list[Call]:
         return [self._linear(op, "bwd_weight", dw.shape[1], dw.shape[0], dw, x, dy, dw.shape)]
-
-    def gelu_forward(self, a: Tensor, h: Tensor, x: Tensor, w: Tensor) -> list[Call]:
-        raise NotImplementedError("see fuses_gelu")
-
-    def gelu_input_gradient(self, dh: Tensor, dy: Tensor, w: Tensor, h: Tensor) -> list[Call]:
-        raise NotImplementedError("see fuses_gelu")
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
         n, c = x.shape

@@ -8,7 +8,7 @@ before its operands are written again: at the second LayerNorm from there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
@@ -206,32 +206,27 @@ class Model:
         w_1, w_2 = p.matrix(f"{layer}.W_1"), p.matrix(f"{layer}.W_2")
         dw_1, dw_2 = p.gradient(f"{layer}.W_1"), p.gradient(f"{layer}.W_2")
         stream, old = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"]
-        wide = m.weight_gradient("mlp", dw_2, a, dy) + m.weight_gradient("mlp", dw_1, x, dh)
-        forward, backward, again = self._gelu(layer)
-        into = m.input_gradient("mlp", b["dbranch"], dh, w_1)
-        down = m.forward("mlp", stream, a, w_2, old)
-        if not m.fuses_gelu:  # W_2's gradient stands with W_1's: it needs gelu(h), which gelu's backward has made again
-            return [
-                Op(f"{layer}.up", m.forward("mlp", h, x, w_1), into, wide),
-                Op(f"{layer}.gelu", [forward], [backward]),
-                Op(f"{layer}.down", down, m.input_gradient("mlp", dh, dy, w_2)),
-            ]
         return [
-            Op(f"{layer}.up", m.gelu_forward(a, h, x, w_1), into, [again, *wide]),
-            Op(f"{layer}.down", down, m.gelu_input_gradient(dh, dy, w_2, h)),
+            Op(
+                f"{layer}.up",
+                m.forward("mlp", h, x, w_1),
+                m.input_gradient("mlp", b["dbranch"], dh, w_1),
+                # W_2's gradient stands here: it needs gelu(h), which gelu's backward has made again
+                m.weight_gradient("mlp", dw_2, a, dy) + m.weight_gradient("mlp", dw_1, x, dh),
+            ),
+            self._gelu(layer),
+            Op(f"{layer}.down", m.forward("mlp", stream, a, w_2, old), m.input_gradient("mlp", dh, dy, w_2)),
         ]
 
-    def _gelu(self, layer: int) -> tuple[Call, Call, Call]:
-        """GELU forward, backward, and forward once more beside the weight gradients, which need it."""
+    def _gelu(self, layer: int) -> Op:
         b, size = self._buffers, self._n * 4 * self._c
         h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
         forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
-        again = replace(forward, stream=self._device.side.stream) if self._overlaps else forward
         grid = (-(-size // (BLOCK * self._pack)),)
-        return (
-            lambda: forward(grid, BLOCK, a, h, size),
-            lambda: backward(grid, BLOCK, dh, a, dh, h, size),
-            lambda: again(grid, BLOCK, a, h, size),
+        return Op(
+            f"{layer}.gelu",
+            [lambda: forward(grid, BLOCK, a, h, size)],
+            [lambda: backward(grid, BLOCK, dh, a, dh, h, size)],
         )
 
     def _head(self) -> Op:
