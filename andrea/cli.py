@@ -98,6 +98,12 @@ def _fresh(args: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(args: argparse.Namespace) -> int:  # noqa: ARG001
+    from andrea.doctor import doctor
+
+    return doctor()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="andrea", description="Grow a small chat language model, exactly.")
     parser.add_argument("--version", action="version", version=f"andrea {__version__}")
@@ -133,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+    add("doctor", _doctor, "say what the CUDA engine finds on this machine, and what it misses", experiment=False)
     return parser
 
 

@@ -6,7 +6,7 @@ before any file is touched, the run files cut back before the loop may append, t
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from andrea.batches import Batches
@@ -137,6 +137,9 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     gate = Gate(e.samples, known_words(data.train, data.tokenizer))
     position = open_position(start, firehose, e)
     engine = open_engine(e, threads)
+    run = replace(run, made_with={**run.made_with, **engine.versions()})
+    if start.state is not None:
+        engine.restore(start.state.get("engine", {}))
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, start, engine, log)
     samples = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)

@@ -15,7 +15,7 @@ PULL = {
 }
 MEGACHAT = ["scripts/prep-megachat.py", "andrea/prepare.py", *_TEXT]
 TOKENIZER = ["andrea/tokenizer/*.py"]
-TOKENS = ["andrea/tokens.py", "andrea/btok.py"]
+TOKENS = ["andrea/tokens.py", "andrea/btok.py", "andrea/tokenizer/*.py"]
 ARCHIVE = ["andrea/archive.py"]
 REPORT = ["andrea/report/*"]
 

@@ -3,8 +3,9 @@
     python benchmarks/cpu_step.py --torch-python /path/to/other/venv/bin/python
 
 The two take turns in processes of their own, for a machine's speed drifts by more than what is measured; only the
-ratio within a pair counts. A step is forward, backward, clipping, AdamW and clearing. PyTorch is not a dependency of
-the project: without --torch-python only our side runs.
+ratio within a pair counts. On a machine that others use, --cpu-time compares the work of one thread. A step is
+forward, backward, clipping, AdamW and clearing. PyTorch is not a dependency of the project: without --torch-python
+only our side runs.
 """
 
 import argparse
@@ -34,9 +35,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of measured steps a process")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--torch-python", help="an interpreter that has torch")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of one thread, for a busy machine")
     parser.add_argument("--csv", type=Path, help="append the medians here")
     parser.add_argument("--side", choices=["ours", "torch"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cpu_time:
+        options.threads = 1
     if options.side:
         measure(options)
         return
@@ -72,7 +76,7 @@ def side(name: str, python: str, shape: str, options: argparse.Namespace) -> dic
     threads = str(options.threads)
     environment |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
     command = [python, __file__, "--side", name, "--shapes", shape, "--threads", threads]
-    command += ["--seconds", str(options.seconds)]
+    command += ["--seconds", str(options.seconds), *(["--cpu-time"] if options.cpu_time else [])]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -83,13 +87,14 @@ def measure(options: argparse.Namespace) -> None:
     *_, context, rows = SHAPES[options.shapes]
     make = ours_step if options.side == "ours" else torch_step
     step, versions = make(options.shapes, options.threads)
+    clock = time.process_time if options.cpu_time else time.perf_counter
     for _ in range(3):
         step()
     times: list[float] = []
     while sum(times) < options.seconds or len(times) < 5:
-        start = time.perf_counter()
+        start = clock()
         step()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     p20, p50, p80 = (1e3 * sorted(times)[int(len(times) * share)] for share in (0.2, 0.5, 0.8))
     rate = rows * context / p50 * 1e3
     print(json.dumps({"ms_p20": p20, "ms_p50": p50, "ms_p80": p80, "tokens_per_s": rate, "versions": versions}))

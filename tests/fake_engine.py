@@ -48,6 +48,14 @@ class FakeEngine:
     def snapshot(self) -> Snapshot:
         return Snapshot(self.step, self.weights.copy(), self.m.copy(), self.v.copy())
 
+    def state(self) -> dict[str, object]:
+        return {}
+
+    def restore(self, state: dict[str, object]) -> None: ...
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
         return blocks.sum(axis=1) * 1e-3 + float(np.abs(self.weights[:10]).sum())
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from andrea.engine import blas
 from andrea.engine.interface import Engine, Snapshot
-from andrea.errors import EngineError
 from andrea.experiment import Experiment
 
 __all__ = ["Engine", "Snapshot", "open_engine", "versions"]
@@ -40,14 +39,9 @@ def _open_cpu(experiment: Experiment, threads: int) -> Engine:
 
 
 def _open_cuda(experiment: Experiment, threads: int) -> Engine:  # noqa: ARG001
-    raise EngineError(
-        f'{experiment.name} asks for "engine": "cuda", and this version has no CUDA engine yet',
-        got="no CUDA engine",
-        fix=(
-            'write "engine": "cpu" and "precision": "fp32" in the train section; `andrea show` estimates how long that takes. '
-            "When the CUDA engine comes, it will need an NVIDIA card and `pip install '.[cuda13]'`"
-        ),
-    )
+    from andrea.engine.cuda.engine import CudaEngine
+
+    return CudaEngine(experiment.shape, experiment.train)
 
 
 _ENGINES: dict[str, Callable[[Experiment, int], Engine]] = {"cpu": _open_cpu, "cuda": _open_cuda}

@@ -19,7 +19,8 @@ def plan_memory(experiment: Experiment) -> MemoryPlan:
     shape, train = experiment.shape, experiment.train
     if train.engine == "cpu":
         return make_plan(cpu_buffers(shape, train.batch_size // train.microbatches, train.partitions))
-    return make_plan(cuda_buffers(shape, train.batch_size // train.microbatches, train.precision))
+    rows = train.batch_size // train.microbatches
+    return make_plan(cuda_buffers(shape, rows, train.precision, train.microbatches))
 
 
 class Arena:

@@ -1,63 +1,95 @@
-"""What a CUDA engine holds on the device, planned without one, so that an experiment can be checked anywhere.
+"""What a CUDA engine holds on the card, planned without one, so that an experiment can be checked anywhere.
 
-Master weights, gradients, m and v are float32. In bf16 and fp16 the matrices have a 16-bit working copy, and
-activations and logits are 16-bit. Nothing but GELU is recomputed. V is padded to whole tensor-core tiles.
+Weights, gradients, m and v are float32. In bf16 and fp16 the matrices have a 16-bit working copy, and activations, their
+gradients and the logits are 16-bit. GELU's output is made again in backward, nothing else is. In 16 bits the weight
+gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
+In float32 every product fills the card, and one of each is enough. Sampling lives in the activations' memory.
 """
 
 from collections.abc import Iterator
 
-from andrea.engine.kernels import NORM_CHUNK
+from andrea.engine.cuda.attention import scratch
+from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
 from andrea.experiment import Shape
 
-VOCAB_TILE = 128
-WORKSPACE = 32 * MIB  # what the matrix library is given; it must not allocate by itself
-WINDOW_STEPS = 64  # losses, norms and rates of one window stay on the device
-LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
+WORKSPACE = 32 * MIB  # what cuBLASLt is given for each stream; it must not allocate by itself
+WINDOW_STEPS = 64  # losses and norms of so many steps stay on the card
+NORM_CHUNK = 8192  # as in kernels/optimizer.cu
+SLABS = 256  # blocks of a LayerNorm's backward, each with a partial sum of the parameter gradients
+CONTROL_WORDS = 9  # struct Control of kernels/control.cuh
+PROMPT_ROWS = 4  # prompts that are continued at a time
 
 
-def cuda_buffers(shape: Shape, rows: int, precision: str) -> Iterator[Buffer]:
-    """All device buffers for microbatches of `rows` rows."""
-    work = LOW_PRECISION.get(precision, "float32")
-    n_params, padded = count(shape), -(-shape.vocab_size // VOCAB_TILE) * VOCAB_TILE
-    for name in ("weights", "gradients", "m", "v"):
+def overlaps(work: str) -> bool:
+    """Whether weight gradients run beside the rest of backward, for activations of type `work`."""
+    return work != "float32"
+
+
+def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1) -> Iterator[Buffer]:
+    """All device buffers for `microbatches` of `rows` rows."""
+    work, n_params = LOW_PRECISION.get(precision, "float32"), count(shape)
+    for name in ("weights", "m", "v"):
         yield Buffer(name, name, (n_params,))
-    # in strict fp32 and tf32 only the head needs a copy, for the padding
-    copied = n_params - shape.vocab_size * shape.d_model if work != "float32" else 0
-    yield Buffer("working copies", "copy.head", (padded, shape.d_model), work)
-    yield Buffer("working copies", "copy.rest", (copied,), work)
-    yield Buffer("workspace", "dhead", (padded, shape.d_model))
-    yield from _activations(shape, rows, padded, work)
-    yield from _streams(shape, rows, work)
-    yield Buffer("workspace", "partials", (-(-n_params // NORM_CHUNK),))
-    yield Buffer("workspace", "matrix library", (WORKSPACE,), "uint8")
-    yield Buffer("batches", "ids", (2, rows, shape.context + 1), "int32")  # the next batch arrives during a step
-    yield Buffer("batches", "scalars", (3, WINDOW_STEPS))
+    # an untied head stands last, and its gradient is made in padded rows
+    behind = 0 if shape.tied_head else (padded_vocabulary(shape) - shape.vocab_size) * shape.d_model
+    yield Buffer("gradients", "gradients", (n_params + behind,))
+    low = work != "float32"
+    yield Buffer("working copies", "copy", (copied_elements(shape) if low else 8,), work)
+    yield Buffer("workspace", "chunks", chunk_table(shape, low).shape, "int32")
+    yield from _activations(shape, rows, work)
+    yield from _workspace(shape, rows, work)
+    yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
+    yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
+    yield from _batch(shape, rows, microbatches)
 
 
-def _activations(shape: Shape, rows: int, padded: int, work: str) -> Iterator[Buffer]:
-    n, c = rows * shape.context, shape.d_model
-    for i in range(2 * shape.n_layers + 1):
-        yield Buffer("activations", f"x.{i}", (n, c), work)
-        yield Buffer("activations", f"y.{i}", (n, c), work)
-        yield Buffer("activations", f"mean.{i}", (n,))
-        yield Buffer("activations", f"rstd.{i}", (n,))
+def _activations(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
+    n, c, part = rows * shape.context, shape.d_model, "activations"
+    for i in range(2 * shape.n_layers + 1):  # the residual stream, and the LayerNorm that reads it
+        yield Buffer(part, f"x.{i}", (n, c), work)
+        yield Buffer(part, f"y.{i}", (n, c), work)
+        yield Buffer(part, f"mean.{i}", (n,))
+        yield Buffer(part, f"rstd.{i}", (n,))
     for layer in range(shape.n_layers):
-        yield Buffer("activations", f"qkv.{layer}", (n, 3 * c), work)
-        yield Buffer("activations", f"att.{layer}", (n, c), work)
-        yield Buffer("activations", f"lse.{layer}", (rows, shape.n_heads, shape.context))
-        yield Buffer("activations", f"h.{layer}", (n, MLP_RATIO * c), work)
-    yield Buffer("activations", "losses", (n,))
-    yield Buffer("activations", "lse", (n,))
-    yield Buffer("activations", "logits", (n, padded), work)
+        yield Buffer(part, f"qkv.{layer}", (n, 3 * c), work)
+        yield Buffer(part, f"att.{layer}", (n, c), work)
+        yield Buffer(part, f"lse.{layer}", (rows, shape.n_heads, shape.context))
+        yield Buffer(part, f"h.{layer}", (n, MLP_RATIO * c), work)
+    yield Buffer(part, "losses", (n,))
+    yield Buffer(part, "loss_lse", (n,))
+    yield Buffer(part, "logits", (n, padded_vocabulary(shape)), work)
 
 
-def _streams(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
-    n, c = rows * shape.context, shape.d_model
-    for name in ("branch", "dstream", "dbranch", "datt"):
-        yield Buffer("workspace", name, (n, c), work)
-    yield Buffer("workspace", "dqkv", (n, 3 * c), work)
-    yield Buffer("workspace", "dq sums", (n, c))  # attention's backward adds dq in float32
-    for name in ("a", "dh"):
-        yield Buffer("workspace", name, (n, MLP_RATIO * c), work)
+def _workspace(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
+    n, c, part = rows * shape.context, shape.d_model, "workspace"
+    yield Buffer(part, "a", (n, MLP_RATIO * c), work)
+    yield Buffer(part, "wide", (n, 4 * c), work)
+    yield Buffer(part, "dstream", (n, c), work)
+    if overlaps(work):
+        yield Buffer(part, "attention_wide", (n, 4 * c), work)
+        yield Buffer(part, "dstream_2", (n, c), work)
+    yield Buffer(part, "dbranch", (n, c), work)
+    yield Buffer(part, "ln_partial", (2 * shape.n_layers + 1, SLABS, 2, c))
+    yield Buffer(part, "ln_where", (2 * shape.n_layers + 1,), "int32")
+    for name, size in scratch(rows, shape.context, shape.n_heads, shape.d_head).items():
+        yield Buffer(part, name, (size // 4,))
+
+
+def batch_words(shape: Shape, rows: int, microbatches: int) -> int:
+    """int32 words of one step's batch as the host sends it: see andrea.engine.cuda.feed."""
+    n = rows * shape.context
+    return 4 + microbatches * (rows * (shape.context + 1) + n + shape.vocab_size + 1)
+
+
+def _batch(shape: Shape, rows: int, microbatches: int) -> Iterator[Buffer]:
+    part, long = "batches", shape.context + 1
+    yield Buffer(part, "batch", (batch_words(shape, rows, microbatches),), "int32")
+    yield Buffer(part, "control", (CONTROL_WORDS,), "int32")
+    yield Buffer(part, "window_losses", (WINDOW_STEPS,))
+    yield Buffer(part, "window_norms", (WINDOW_STEPS,))
+    yield Buffer(part, "sums", (rows,))
+    yield Buffer(part, "sampling", (4,), "int32")
+    yield Buffer(part, "text", (PROMPT_ROWS, long), "int32")
+    yield Buffer(part, "uniform", (PROMPT_ROWS, long))

@@ -7,6 +7,7 @@ so the thread count changes the speed and never the bits.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,17 @@ class CpuEngine:
     def snapshot(self) -> Snapshot:
         """Copies of the state."""
         return Snapshot(self._step, self._weights.copy(), self._m.copy(), self._v.copy())
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: weights, m, v and the step are all."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """There is nothing to restore."""
+
+    def versions(self) -> dict[str, str]:
+        """Nothing beside andrea.engine.versions()."""
+        return {}
 
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
         """Nats of each block, summed over its T targets. blocks (N, T+1) int32; returns (N,) float64."""

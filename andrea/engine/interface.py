@@ -1,7 +1,7 @@
 """What every engine can do. The trainer knows this and nothing else of an engine."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,18 @@ class Engine(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Copies of the state."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What an exact resume needs beside the snapshot, as JSON values; empty where there is nothing."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what state() gave, before the first load(). Raises CheckpointError when it is not a state of this engine."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """What of this engine's own may change the bits of a result: card, driver, libraries."""
         ...
 
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ALIGN = 64  # bytes: a cache line, and the widest vector
+ALIGN = 256  # bytes: what cuBLASLt asks of its workspace, and more than a cache line or the widest vector
 MIB = 1024**2
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1}

@@ -165,7 +165,7 @@ class Trainer:
     def _save(self, checkpoint: Checkpoint | None = None) -> None:
         """Begin a checkpoint of this step, unless there is one."""
         if self.writer.saved != self.position.step:
-            state = self.position.to_json(self.firehose, self.fingerprint)
+            state = self.position.to_json(self.firehose, self.fingerprint) | {"engine": self.engine.state()}
             self.writer.save(checkpoint or self.snapshot(), state, self.history.losses)
 
     def snapshot(self) -> Checkpoint:

@@ -1,0 +1,100 @@
+// Matrix products for one new token in each of a few rows, with what stands around them in a block. Forward only.
+//
+//   k_token_linear   y = x w, with x first normalised (norm), and then gelu(y) (act) or residual + y (add), as asked
+//   k_token_head     logits = LayerNorm(x) head'
+//
+// Shapes   x: (R, I) act_t, out residual: (R, O) act_t, R at most 4    gamma beta: (I,) float32
+//          w: act_t, element (i, o) at w[o / width * matrix + i * row + o % width]; I and width multiples of PACK
+//          head: (V, I) act_t    logits: (R, P) act_t, P >= V
+// Writes   k_token_linear assigns out; k_token_head the first V columns of logits. Arguments that are not asked for are not
+//          read.
+// Launch   k_token_linear: grid (ceil(O / (8 PACK)),), block (256,)     k_token_head: grid (ceil(V / 8),), block (256,)
+//          shared 4 I act_t
+// Repeats  bit for bit: 32 groups of threads share out I by number and are added in order
+#include "gelu.cuh"
+
+constexpr int ROWS = 4, LANES = 8, THREADS = 256, GROUPS = THREADS / LANES;
+
+// Row r of x by warp r, normalised and rounded as the training kernel does it.
+__device__ __forceinline__ void stage_normalised(act_t* xs, const act_t* x, const float* gamma, const float* beta, int I,
+                                                 float eps) {
+    float sum = 0.0f, square = 0.0f;
+    for (int i = lane_id(); i < I; i += WARP) sum += to_float(x[i]);
+    const float mean = warp_sum(sum) / I;
+    for (int i = lane_id(); i < I; i += WARP) square += (to_float(x[i]) - mean) * (to_float(x[i]) - mean);
+    const float rstd = 1.0f / sqrtf(warp_sum(square) / I + eps);
+    for (int i = lane_id(); i < I; i += WARP) xs[i] = to_act((to_float(x[i]) - mean) * rstd * gamma[i] + beta[i]);
+}
+
+// All rows of x in shared memory; rows past R are zero.
+__device__ __forceinline__ void stage(act_t* xs, const act_t* x, const float* gamma, const float* beta, int R, int I,
+                                      int norm, float eps) {
+    const int r = warp_id();
+    if (norm && r < R) stage_normalised(xs + (size_t)r * I, x + (size_t)r * I, gamma, beta, I, eps);
+    for (int k = threadIdx.x; k < ROWS * I; k += blockDim.x) {
+        if (k >= R * I) xs[k] = to_act(0.0f);
+        else if (!norm) xs[k] = x[k];
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    k_token_linear(act_t* out /* R O */, const act_t* x /* R I */, const act_t* residual /* R O */,
+                   const float* gamma, const float* beta, const act_t* w, int R, int I, int O, int width, int matrix,
+                   int row, int norm, int act, int add, float eps) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ float part[GROUPS][LANES * PACK];
+    act_t* xs = reinterpret_cast<act_t*>(shared);
+    stage(xs, x, gamma, beta, R, I, norm, eps);
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES, o = (blockIdx.x * LANES + lane) * PACK;
+    const act_t* column = w + (size_t)(o / width) * matrix + o % width;
+    float sum[ROWS][PACK] = {};
+#pragma unroll 4
+    for (int i = group; i < I && o < O; i += GROUPS) {
+        const Pack p = load_pack(column + (size_t)i * row);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int e = 0; e < PACK; ++e) sum[r][e] += to_float(xs[r * I + i]) * p.get(e);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+        for (int e = 0; e < PACK; ++e) part[group][lane * PACK + e] = sum[r][e];
+        __syncthreads();
+        const int c = blockIdx.x * LANES * PACK + threadIdx.x;
+        if (threadIdx.x < LANES * PACK && c < O && r < R) {
+            float y = 0.0f;
+            for (int g = 0; g < GROUPS; ++g) y += part[g][threadIdx.x];
+            if (act) y = gelu(y);
+            if (add) y += to_float(residual[(size_t)r * O + c]);
+            out[(size_t)r * O + c] = to_act(y);
+        }
+        __syncthreads();  // part is reused by the next row
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    k_token_head(act_t* logits /* R P */, const act_t* x /* R I */, const float* gamma /* I */,
+                 const float* beta /* I */, const act_t* head, int R, int I, int V, int P, float eps) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    act_t* xs = reinterpret_cast<act_t*>(shared);
+    stage(xs, x, gamma, beta, R, I, 1, eps);
+    const int v = blockIdx.x * (THREADS / WARP) + warp_id();
+    if (v >= V) return;
+    float sum[ROWS] = {};
+    for (int i = lane_id() * PACK; i < I; i += WARP * PACK) {
+        const Pack h = load_pack(head + (size_t)v * I + i);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const Pack y = load_pack(xs + (size_t)r * I + i);
+#pragma unroll
+            for (int e = 0; e < PACK; ++e) sum[r] += y.get(e) * h.get(e);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        const float logit = warp_sum(sum[r]);
+        if (lane_id() == 0 && r < R) logits[(size_t)r * P + v] = to_act(logit);
+    }
+}

@@ -1,0 +1,167 @@
+"""Every launch of the CUDA engine is bound against its kernel's signature here, without a card.
+
+A device that only keeps addresses stands in for the real one: what the gate refuses, a wrong buffer size or a missing
+argument, is found on any machine.
+"""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from andrea.engine.cuda import engine as engine_module
+from andrea.engine.cuda import nvrtc
+from andrea.engine.cuda.device import Kernel
+from andrea.engine.cuda.gate import ACT_NAMES, signatures
+from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type
+from andrea.engine.layout import count
+from andrea.experiment import Experiment, load
+
+EXPERIMENTS = [p for p in sorted(Path("experiments").glob("*.json")) if load(p).train.engine == "cuda"]
+
+
+class PaperDevice:
+    """Addresses without memory; counts launches by kernel."""
+
+    name, arch, stream, free_bytes = "paper", 90, None, 0
+
+    def __init__(self) -> None:
+        self.launches: Counter[str] = Counter()
+        self.values: dict[int, np.ndarray] = {}
+        self._next = 1 << 20
+
+    def allocate(self, nbytes: int) -> int:
+        self._next += -(-nbytes // 256) * 256
+        return self._next - -(-nbytes // 256) * 256
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def kernel(self, file: str, name: str, precision: str, defines: Any = None) -> Kernel:
+        def function(*_: Any, **__: Any) -> None:
+            self.launches[name] += 1
+
+        paper: Any = self
+        return Kernel(name, function, signatures(file)[name], ACT_NAMES[nvrtc.ACT[precision]], paper)
+
+    def write(self, target: Tensor, values: np.ndarray) -> None:
+        assert values.size == target.size
+        self.values[target.address] = values
+
+    def read(self, source: Tensor) -> np.ndarray:
+        held = self.values.get(source.address)
+        if held is None or held.shape != source.shape:
+            return np.asarray(from_device_type(np.zeros(source.shape, HOST[source.dtype]), source.dtype))
+        return held.copy()
+
+    def record(self, work: Any) -> Any:
+        work()
+        return PaperGraph()
+
+    @property
+    def side(self) -> Any:
+        return PaperSide()
+
+    def send(self, target: Tensor, source: np.ndarray) -> None:
+        assert source.nbytes <= target.nbytes
+
+    def clear(self, target: Tensor) -> None: ...
+    def wait(self) -> None: ...
+    def forbid_allocation(self) -> None: ...
+    def versions(self) -> dict[str, str]:
+        return {}
+
+
+class PaperSide:
+    def fork(self) -> None: ...
+    def barrier(self) -> None: ...
+    def join(self) -> None: ...
+
+
+class PaperGraph:
+    def launch(self, stream: Any) -> None: ...
+
+
+class PaperStream:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class PaperLibrary:
+    """cuBLASLt's place: checks that sizes agree and that nothing reaches past a tensor."""
+
+    version, identity = 0, "paper"
+
+    def __init__(self, device: Any, precision: str, workspace: Tensor) -> None:
+        self.algorithms: dict[str, str] = {}
+
+    def restore(self, identity: str, algorithms: dict[str, str]) -> bool:
+        return True
+
+    def save(self) -> None: ...
+
+    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
+        m, k = (a.columns, a.rows) if a.transposed else (a.rows, a.columns)
+        depth, n = (b.columns, b.rows) if b.transposed else (b.rows, b.columns)
+        assert (k, out.rows, out.columns) == (depth, m, n)
+        for operand in (out, a, b):
+            last = (batch - 1) * operand.step + (operand.rows - 1) * operand.stride + operand.columns
+            assert last <= operand.tensor.size, operand
+            assert operand.columns <= operand.stride, operand
+        return lambda: None
+
+
+def built(experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, plain: bool) -> tuple[Any, PaperDevice]:
+    device = PaperDevice()
+    device.stream = PaperStream()  # type: ignore[assignment]
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    engine = engine_module.CudaEngine(experiment.shape, experiment.train, plain=plain)
+    vectors = [np.zeros(count(experiment.shape), np.float32)] * 3
+    engine.load(*vectors, 0)
+    return engine, device
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("microbatches", [1, 4])
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_launch_fits_its_signature(
+    path: Path, plain: bool, microbatches: int, tied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes come from the shipped experiments, also with an untied head and with microbatches."""
+    experiment = load(path)
+    train = dataclasses.replace(experiment.train, microbatches=microbatches)
+    model = dataclasses.replace(experiment.model, tied_head=tied)
+    experiment = dataclasses.replace(experiment, train=train, model=model)
+    engine, device = built(experiment, monkeypatch, plain=plain)
+    layers, seen = experiment.shape.n_layers, device.launches
+    assert seen["k_layernorm_bwd"] == 2 * microbatches * (2 * layers + 1)  # once to load the code, once to capture
+    assert seen["k_adamw"] == 2
+    shape = experiment.shape
+    batch = np.zeros((3, train.batch_size, shape.context + 1), np.int32)
+    engine.run(batch, np.full(3, 1e-3))
+    engine.evaluate(batch[0][:5])
+    engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)
+
+
+def test_positions_are_sorted_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal tokens keep their order: it is the order in which their gradients are added."""
+    experiment = load(Path("experiments/ANDREA-12M-TRAIN.json"))
+    engine, _ = built(experiment, monkeypatch, plain=False)
+    shape, rows = experiment.shape, experiment.train.batch_size
+    batch = np.random.default_rng(0).integers(0, shape.vocab_size, (rows, shape.context + 1)).astype(np.int32)
+    engine._feed.send(0, batch, 1e-3, 1)
+    words, n, v = engine._feed._slots[0], rows * shape.context, shape.vocab_size
+    order = words[4 + batch.size : 4 + batch.size + n]
+    first = words[4 + batch.size + n : 4 + batch.size + n + v + 1]
+    ids = batch[:, :-1].reshape(-1)
+    assert np.array_equal(order, np.argsort(ids, kind="stable"))
+    assert first[0] == 0
+    assert first[-1] == n
+    for token in (0, 7, v - 1):
+        assert (ids[order[first[token] : first[token + 1]]] == token).all()
+    assert np.allclose(words[:3].view(np.float32), [1e-3, 1 / 0.1, 1 / 0.001], rtol=1e-6)

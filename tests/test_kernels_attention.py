@@ -1,0 +1,61 @@
+"""Attention without a card: compiled for every card and width, launches that cover every row, arguments that fit."""
+
+import pytest
+
+from andrea.engine.cuda import attention, nvrtc
+from andrea.engine.cuda.gate import signatures
+from andrea.errors import AndreaError, EngineError
+
+SHARED_OF_SMALLEST_CARD = 99 * 1024  # of one block, on sm_86, 89 and 120
+KERNELS = {"k_attn_fwd", "k_attn_bwd_dq", "k_attn_bwd_dkdv"}
+ALL = (
+    [("bf16", arch) for arch in nvrtc.ARCHITECTURES] + [("fp32", arch) for arch in nvrtc.ARCHITECTURES] + [("fp16", 90)]
+)
+
+
+@pytest.mark.parametrize(("precision", "arch"), ALL, ids=[f"{p}-sm{a}" for p, a in ALL])
+@pytest.mark.parametrize("d", attention.HEAD_WIDTHS)
+def test_compiles_without_spills(precision: str, arch: int, d: int) -> None:
+    """The kernels live on the edge of the register file: a compiler or an edit that tips one over costs its speed."""
+    try:
+        nvrtc.version()
+        nvrtc.headers()
+    except AndreaError as reason:
+        pytest.skip(f"{reason.must}: {reason.got}")
+    options = {"ACT": nvrtc.ACT[precision], **attention.defines(d, precision, arch)}
+    cubin = nvrtc.compile_file(attention.source(precision), arch, options)
+    assert set(cubin.resources) == KERNELS
+    spilled = {kernel: used for kernel, used in cubin.resources.items() if used.spills or used.stack}
+    assert not spilled, f"{precision}, {d} wide, sm_{arch}: {spilled}"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
+@pytest.mark.parametrize("d", attention.HEAD_WIDTHS)
+@pytest.mark.parametrize("t", [1, 127, 128, 129, 1024, 1025])
+def test_blocks_cover_every_row_once(precision: str, arch: int, d: int, t: int) -> None:
+    """The grid and the compiled rows come from one table; were they not equal, rows would be missed or met twice."""
+    options = attention.defines(d, precision, arch)
+    for launch in (*attention.forward(3, t, 5, d, precision, arch), *attention.backward(3, t, 5, d, precision, arch)):
+        rows = options["ATTN_ROWS" if precision == "fp32" else f"{attention.STEMS[launch.kernel]}_ROWS"]
+        assert (launch.grid[0], launch.grid[2]) == (15, 1)
+        assert (launch.grid[1] - 1) * rows < t <= launch.grid[1] * rows
+        assert rows * launch.grid[1] <= attention.scratch(3, t, 5, d)["attn_rows"] // (15 * 2 * 4)
+        assert launch.shared <= SHARED_OF_SMALLEST_CARD
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_arguments_are_the_kernels_own(precision: str) -> None:
+    """Launches name buffers by position; another order in the .cu file would read one array as another."""
+    known = signatures(attention.source(precision))
+    for kernel, names in attention.ARGUMENTS.items():
+        assert tuple(name.removeprefix("attn_") for name in names) == tuple(argument.name for argument in known[kernel])
+
+
+@pytest.mark.parametrize("d", [16, 48, 96, 256])
+def test_other_head_widths_are_refused(d: int) -> None:
+    """A width without a kernel must not reach the compiler, whose message would say nothing to a user."""
+    with pytest.raises(EngineError, match="32, 64, 128 wide"):
+        attention.defines(d, "bf16", 90)
+    with pytest.raises(EngineError, match="n_heads"):
+        attention.forward(1, 8, 1, d, "fp32", 90)
