@@ -84,10 +84,11 @@ class CpuEngine:
                 norm = self._update.norm()
                 losses[s], norms[s] = loss, norm
                 frozen = frozen or not (math.isfinite(losses[s]) and math.isfinite(norms[s]))
-                if not frozen:
+                if frozen:
+                    self._update.clear()
+                else:
                     self._step += 1
                     self._update.apply(norm, float(lrs[s]), self._step)
-                self._update.clear()
         return losses, norms
 
     def snapshot(self) -> Snapshot:
