@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from andrea.engine.cuda import nvrtc
+from andrea.engine import buffers_cuda
+from andrea.engine.cuda import generate, matrix, nvrtc
 from andrea.engine.cuda.gate import signatures
 from andrea.errors import AndreaError, EngineError
 
@@ -72,6 +73,19 @@ def test_no_float_atomics() -> None:
     """Their order, and with it the last bits, changes from run to run."""
     for path in nvrtc.KERNELS.glob("*.cu*"):
         assert "atomic" not in re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8")), path.name
+
+
+def test_constants_stand_the_same_on_both_sides() -> None:
+    """A launch computed from another number than the kernel's would leave out part of its work."""
+    values = {}
+    for path in nvrtc.KERNELS.glob("*.cu*"):
+        values |= dict(re.findall(r"(\w+) = (\d+)[,;]", path.read_text(encoding="utf-8")))
+    assert int(values["NORM_CHUNK"]) == buffers_cuda.NORM_CHUNK
+    assert int(values["TILE"]) == matrix.PLAIN_TILE
+    assert (int(values["LANES"]), int(values["THREADS"])) == (generate.LINEAR_LANES, generate.BLOCK)
+    assert int(values["ROWS"]) == buffers_cuda.PROMPT_ROWS
+    control = (nvrtc.KERNELS / "control.cuh").read_text(encoding="utf-8").split("struct Rates")[0]
+    assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers_cuda.CONTROL_WORDS
 
 
 def test_a_compile_error_names_file_and_line(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
