@@ -119,8 +119,6 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
 
 def gpu_problem() -> str:
     """Why the CUDA engine cannot run here; empty when it can."""
-    if find_spec("andrea.engine.cuda") is None:
-        return "this version of ANDREA has no CUDA engine yet, so only the second way is open"
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -74,7 +74,8 @@ def test_plan_grows_with_the_batch() -> None:
 
     batch = small.train.batch_size
     assert total(batch_size=2 * batch) > 1.3 * total()
-    assert total(batch_size=2 * batch, microbatches=2 * small.train.microbatches) == total()
+    # the tokens of a step are on the card at once
+    assert total(batch_size=2 * batch, microbatches=2 * small.train.microbatches) < 1.001 * total()
 
 
 def test_engine_holds_its_plan() -> None:
