@@ -24,7 +24,7 @@ PAIRS = {  # the seed's names, and where they stand; k_residual_add is the seed'
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def compiler() -> None:
     try:
         nvrtc.version()
@@ -40,6 +40,7 @@ def assert_lean(cubin: nvrtc.Cubin, what: str) -> None:
         assert (used.spills, used.stack) == (0, 0), f"{what}: {kernel} spills"
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("arch", "act"), [(a, act) for a in nvrtc.ARCHITECTURES for act in (0, 1)] + [(86, 2), (90, 2)]
 )
@@ -88,6 +89,7 @@ def test_constants_stand_the_same_on_both_sides() -> None:
     assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers_cuda.CONTROL_WORDS
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_compile_error_names_file_and_line(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is joined from several files; the message must point into the right one."""
     (tmp_path / "good.cuh").write_text("#pragma once\n\n\n")
@@ -99,6 +101,7 @@ def test_a_compile_error_names_file_and_line(tmp_path, monkeypatch: pytest.Monke
     assert "oops" in str(caught.value)
 
 
+@pytest.mark.usefixtures("compiler")
 def test_the_cache_follows_every_included_file(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit of the prelude must not leave old code in use."""
     sources = tmp_path / "kernels"
