@@ -18,7 +18,7 @@ from types import FrameType
 
 from andrea.checkpoint import steps_in
 from andrea.errors import EngineError
-from andrea.estimate import RATES, training_seconds
+from andrea.estimate import CPU, training_seconds
 from andrea.experiment import Experiment
 
 GUARD = Path(".snakemake/andrea.lock")
@@ -111,9 +111,9 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
             raise EngineError(
                 f'{experiment.name} trains on an NVIDIA GPU ("engine": "cuda")',
                 got=problem,
-                fix="on a machine with one: pip install --require-hashes -r locks/cuda13.txt (older drivers: cuda12.txt)\n"
+                fix="on a machine with one: .venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt\n"
                 f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
-                f"{days:,.1f} days on {RATES['cpu'].machine} (estimate)",
+                f"{days:,.1f} days on {CPU.machine} (estimate)",
             )
 
 
