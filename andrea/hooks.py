@@ -51,11 +51,11 @@ def trainers(root: Path) -> dict[str, int]:
     return held
 
 
-def is_locked(lock: Path) -> bool:
-    """True while another process holds the flock on `lock`."""
+def is_locked(lock: Path, kind: int = fcntl.LOCK_SH) -> bool:
+    """True while another process holds a flock on `lock` that a lock of `kind` has to wait for."""
     with open(lock, "rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
@@ -154,7 +154,7 @@ def unlock(root: Path = Path(), patience: float = 10.0) -> int:
     if not any((root / ".snakemake" / "locks").glob("*")):
         return 0
     (root / GUARD).touch()
-    if is_exclusive(root / GUARD):
+    if not is_locked(root / GUARD, fcntl.LOCK_EX):  # no live run shares it
         until = time.monotonic() + patience
         while trainers(root) and time.monotonic() < until:
             time.sleep(0.2)
@@ -164,13 +164,3 @@ def unlock(root: Path = Path(), patience: float = 10.0) -> int:
     for name, pid in trainers(root).items():
         print(f"{name} is being trained by process {pid}; kill -TERM {pid} stops it with a checkpoint", file=sys.stderr)
     return 0
-
-
-def is_exclusive(guard: Path) -> bool:
-    """True when no live run holds the guard."""
-    with open(guard, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
