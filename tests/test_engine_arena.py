@@ -74,7 +74,8 @@ def test_plan_grows_with_the_batch() -> None:
 
     batch = small.train.batch_size
     assert total(batch_size=2 * batch) > 1.3 * total()
-    assert total(batch_size=2 * batch, microbatches=2 * small.train.microbatches) == total()
+    twice = total(batch_size=2 * batch, microbatches=2 * small.train.microbatches)
+    assert total() <= twice < 1.001 * total()  # the tokens of a whole step lie on the card
 
 
 def test_engine_holds_its_plan() -> None:

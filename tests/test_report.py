@@ -104,6 +104,22 @@ def test_text_of_the_model_is_escaped(tmp_path: Path) -> None:
     assert evil in [trace["name"] for trace in json.loads(page.scripts[0])[0]["traces"]]
 
 
+def test_samples_of_overlapping_archives_count_once(tmp_path: Path) -> None:
+    """Guards against doubled samples after `steps` was raised: the later archive holds the earlier ones, too."""
+    experiment = finished_run(tmp_path)
+    earlier = {"step": 20, "prompt": "Hello", "text": "An early try", "raw": "", "tokens": 3}
+    last = json.loads((tmp_path / SAMPLES).read_text())
+    (tmp_path / SAMPLES).write_text(records([earlier, *last]))
+    first = tmp_path / RUN / "archive" / "20"
+    first.mkdir()
+    (first / SAMPLES.name).write_text(records([earlier]))
+    archive(experiment, tmp_path)
+    build(experiment, tmp_path)
+    page = Page((tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text())
+    assert page.text.count("An early try") == 1
+    assert page.text.index("step 40") < page.text.index("step 20")
+
+
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:
     """Guards against a page that cannot be made of just the run whose curve one wants to see."""
     experiment = finished_run(tmp_path)

@@ -70,8 +70,10 @@ def _checked_sample(record: Record, path: Path) -> Record:
 
 
 def by_step(samples: list[Record]) -> list[dict[str, Any]]:
-    """[{"step", "samples"}], newest first."""
+    """[{"step", "samples"}], newest first. Archives overlap when a run goes on: equal samples count once."""
     rounds: dict[int, list[Record]] = {}
     for sample in samples:
-        rounds.setdefault(sample["step"], []).append(sample)
+        known = rounds.setdefault(sample["step"], [])
+        if sample not in known:
+            known.append(sample)
     return [{"step": step, "samples": rounds[step]} for step in sorted(rounds, reverse=True)]
