@@ -16,6 +16,11 @@ from andrea.experiment import SUFFIX, Experiment, load
 
 Command = Callable[[argparse.Namespace], int]
 
+_EPILOG = (
+    "Call it in the project's folder. Snakemake calls the stages in their order: make tiny, or snakemake --cores all "
+    "train_12m. For people: show, firehose, fresh, doctor. The megachat stage is scripts/prep-megachat.py."
+)
+
 
 def find_experiment(name: str) -> Path:
     """A path as it is; a bare name (`ANDREA-TINY`, `tiny`) as experiments/ANDREA-TINY-TRAIN.json."""
@@ -105,7 +110,9 @@ def _doctor(args: argparse.Namespace) -> int:  # noqa: ARG001
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="andrea", description="Grow a small chat language model, exactly.")
+    parser = argparse.ArgumentParser(
+        prog="andrea", description="Grow a small chat language model, exactly.", epilog=_EPILOG
+    )
     parser.add_argument("--version", action="version", version=f"andrea {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -116,11 +123,16 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("experiment", help="a file in experiments/, or its name: tiny, ANDREA-12M")
         return command
 
-    add("show", _show, "print the resolved experiment, its parameters, memory and an estimate of time")
+    add("show", _show, "print the experiment, its parameters, memory by part and an estimate of time")
     command = add("pull", _pull, "fetch one dataset into shards", experiment=False)
     command.add_argument("dataset", help="a dataset of andrea/sources/sources.yaml, or the name of your own")
     command.add_argument("--out", type=Path, required=True, help="folder for the shards and their manifest")
-    command.add_argument("--lock", type=Path, default=Path("workflow/sources.lock.json"), help="the lock file")
+    command.add_argument(
+        "--lock",
+        type=Path,
+        default=Path("workflow/sources.lock.json"),
+        help="which file of a hub dataset was pulled, with its hash",
+    )
     command.add_argument("--offline", action="store_true", help="use only what is already on this disk")
     command.add_argument("--files", type=Path, help="folder of your own .jsonl and .txt files")
     command = add("tokenizer", _tokenizer, "learn the tokenizer from the megachat")
@@ -132,10 +144,14 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="changes the speed, not the bits")
     command.add_argument("--stop-after", type=int, metavar="STEP", help="stop with a checkpoint after this step")
     command.add_argument("--checkpoint", type=Path, metavar="FILE", help="go on from this checkpoint, not the last")
-    command = add("firehose", _firehose, "print the bandit's arms, or what one step has read", experiment=False)
+    command = add(
+        "firehose", _firehose, "print each source's share and why, or what one step has read", experiment=False
+    )
     command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
     command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
-    command.add_argument("--characters", type=int, default=400, help="of each row that are shown with --step")
+    command.add_argument(
+        "--characters", type=int, metavar="N", default=400, help="how much of each row --step shows (400)"
+    )
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
@@ -146,13 +162,18 @@ def _parser() -> argparse.ArgumentParser:
 def run_safely(work: Callable[[], int]) -> int:
     """Run `work`; a user's mistake becomes a short message and exit code 1."""
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except AndreaError as mistake:
         print(f"error: {mistake}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped by Ctrl-C", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # andrea firehose tiny | head: the reader has gone, and the rest would fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,11 +17,19 @@ class Rate:
     machine: str
 
 
-# For cuda: the rate that a compiled PyTorch step reached, which the CUDA engine has to beat.
-RATES = {
-    "cpu": Rate(1.5e11, "2 cores of a server CPU"),
-    "cuda": Rate(1.5e14, "one H200, 16-bit"),
+CPU = Rate(1.5e11, "2 cores of a server CPU")
+# ANDREA-12M at 8 x 1024; ANDREA-120M reaches half as much again in 16 bits.
+CUDA = {
+    "fp32": Rate(3.2e13, "one H200 in fp32"),
+    "tf32": Rate(6.2e13, "one H200 in tf32"),
+    "bf16": Rate(2.7e14, "one H200 in 16 bits"),
+    "fp16": Rate(2.7e14, "one H200 in 16 bits"),
 }
+
+
+def rate(experiment: Experiment, engine: str) -> Rate:
+    """What whole steps reached on `engine`, in the experiment's precision; the CPU engine has one."""
+    return CPU if engine == "cpu" else CUDA[experiment.train.precision]
 
 
 def flops_per_token(shape: Shape) -> float:
@@ -32,7 +40,7 @@ def flops_per_token(shape: Shape) -> float:
 
 
 def training_seconds(experiment: Experiment, engine: str) -> float:
-    """Seconds for all steps of `experiment` on the machine that RATES names for `engine`."""
+    """Seconds for all steps of `experiment` on the machine that `rate` names. Samples, validation and checkpoints are not counted."""
     t = experiment.train
     tokens = t.steps * t.batch_size * experiment.model.context
-    return tokens * flops_per_token(experiment.shape) / RATES[engine].flops
+    return tokens * flops_per_token(experiment.shape) / rate(experiment, engine).flops

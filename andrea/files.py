@@ -88,7 +88,9 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         value = json.loads(Path(path).read_bytes())
     except FileNotFoundError as cause:
         raise DataError(
-            f"{what} must exist at {path}", got="no such file", fix="run the stage that makes it"
+            f"{what} must exist at {path}",
+            got="no such file",
+            fix="Snakemake makes it: .venv/bin/snakemake --cores all train_tiny (or train_12m, ...)",
         ) from cause
     except (ValueError, RecursionError) as cause:
         raise DataError(f"{what} must be JSON in UTF-8: {path}", got=cause, fix="delete it and make it anew") from cause

@@ -18,7 +18,7 @@ from types import FrameType
 
 from andrea.checkpoint import steps_in
 from andrea.errors import EngineError
-from andrea.estimate import RATES, training_seconds
+from andrea.estimate import CPU, training_seconds
 from andrea.experiment import Experiment
 
 GUARD = Path(".snakemake/andrea.lock")
@@ -51,11 +51,11 @@ def trainers(root: Path) -> dict[str, int]:
     return held
 
 
-def is_locked(lock: Path) -> bool:
-    """True while another process holds the flock on `lock`."""
+def is_locked(lock: Path, kind: int = fcntl.LOCK_SH) -> bool:
+    """True while another process holds a flock on `lock` that a lock of `kind` has to wait for."""
     with open(lock, "rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
@@ -111,9 +111,9 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
             raise EngineError(
                 f'{experiment.name} trains on an NVIDIA GPU ("engine": "cuda")',
                 got=problem,
-                fix="on a machine with one: pip install --require-hashes -r locks/cuda13.txt (older drivers: cuda12.txt)\n"
+                fix="on a machine with one: .venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt\n"
                 f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
-                f"{days:,.1f} days on {RATES['cpu'].machine} (estimate)",
+                f"{days:,.1f} days on {CPU.machine} (estimate)",
             )
 
 
@@ -154,7 +154,7 @@ def unlock(root: Path = Path(), patience: float = 10.0) -> int:
     if not any((root / ".snakemake" / "locks").glob("*")):
         return 0
     (root / GUARD).touch()
-    if is_exclusive(root / GUARD):
+    if not is_locked(root / GUARD, fcntl.LOCK_EX):  # no live run shares it
         until = time.monotonic() + patience
         while trainers(root) and time.monotonic() < until:
             time.sleep(0.2)
@@ -164,13 +164,3 @@ def unlock(root: Path = Path(), patience: float = 10.0) -> int:
     for name, pid in trainers(root).items():
         print(f"{name} is being trained by process {pid}; kill -TERM {pid} stops it with a checkpoint", file=sys.stderr)
     return 0
-
-
-def is_exclusive(guard: Path) -> bool:
-    """True when no live run holds the guard."""
-    with open(guard, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True

@@ -2,7 +2,7 @@
 
 from andrea.engine.arena import plan_memory
 from andrea.engine.layout import count
-from andrea.estimate import RATES, training_seconds
+from andrea.estimate import rate, training_seconds
 from andrea.experiment import Experiment
 from andrea.files import to_json
 from andrea.progress import short_time
@@ -19,8 +19,8 @@ def show(experiment: Experiment) -> str:
         f"training     {t.steps:,} steps of {t.batch_size} x {e.model.context} tokens = {tokens / 1e6:,.1f} M tokens",
         f"memory       {plan.total / 2**20:,.0f} MiB on the {t.engine} engine in {t.precision}:",
         *(f"  {size / 2**20:10,.1f} MiB  {part}" for part, size in plan.parts),
-        f"time         about {short_time(training_seconds(e, t.engine))} on {RATES[t.engine].machine} (estimate)",
+        f"time         about {short_time(training_seconds(e, t.engine))} on {rate(e, t.engine).machine} (estimate of the steps alone)",
     ]
     if t.engine != "cpu":
-        lines.append(f'             about {short_time(training_seconds(e, "cpu"))} with "engine": "cpu" (estimate)')
+        lines.append(f'             about {short_time(training_seconds(e, "cpu"))} with "engine": "cpu"')
     return "\n".join(lines)

@@ -9,6 +9,7 @@ only our side runs.
 """
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -25,7 +26,6 @@ SHAPES = {  # vocabulary, width, heads, layers, context, batch rows
     "12M": (2305, 384, 12, 6, 1024, 2),
 }
 SPEED_CHANGERS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # a measurement wants the library's own choice
-HEADER = "date,what,shape,dtype,ms_p20,ms_p50,ms_p80,tokens_per_s,device,threads,versions"
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--torch-python", help="an interpreter that has torch")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of one thread, for a busy machine")
-    parser.add_argument("--csv", type=Path, help="append the medians here")
+    parser.add_argument("--csv", type=Path, help="append the medians to this table of results")
     parser.add_argument("--side", choices=["ours", "torch"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cpu_time:
@@ -61,7 +61,7 @@ def compare(shape: str, options: argparse.Namespace) -> None:
             rates = " ".join(f"{r['tokens_per_s']:,.0f}" for r in runs)
             print(f"{shape:5} {name:12} {best['ms_p50']:8.2f} ms  {best['tokens_per_s']:8,.0f} tok/s  (runs: {rates})")
             if options.csv:
-                append(options.csv, name, shape, best, options.threads)
+                append(options.csv, name, shape, best | {"cpu": ours[0]["cpu"]}, options.threads)
     if torch:
         ratios = [a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(ours, torch, strict=True)]
         print(
@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace) -> None:
     """In the process of one side: time single steps and print the result as JSON."""
     *_, context, rows = SHAPES[options.shapes]
     make = ours_step if options.side == "ours" else torch_step
-    step, versions = make(options.shapes, options.threads)
+    step, about = make(options.shapes, options.threads)
     clock = time.process_time if options.cpu_time else time.perf_counter
     for _ in range(3):
         step()
@@ -97,10 +97,10 @@ def measure(options: argparse.Namespace) -> None:
         times.append(clock() - start)
     p20, p50, p80 = (1e3 * sorted(times)[int(len(times) * share)] for share in (0.2, 0.5, 0.8))
     rate = rows * context / p50 * 1e3
-    print(json.dumps({"ms_p20": p20, "ms_p50": p50, "ms_p80": p80, "tokens_per_s": rate, "versions": versions}))
+    print(json.dumps({"ms_p20": p20, "ms_p50": p50, "ms_p80": p80, "tokens_per_s": rate} | about))
 
 
-def ours_step(name: str, threads: int) -> tuple[Callable[[], object], str]:
+def ours_step(name: str, threads: int) -> tuple[Callable[[], object], dict[str, str]]:
     """A step of the CPU engine."""
     import numpy as np
 
@@ -119,10 +119,10 @@ def ours_step(name: str, threads: int) -> tuple[Callable[[], object], str]:
     batch = np.random.default_rng(0).integers(0, vocabulary, (1, rows, context + 1), dtype=np.int32)
     found = versions()
     text = f"numpy {found['numpy']} numba {found['numba']} {found['blas']} {found['blas_core']}"
-    return lambda: engine.run(batch, np.array([1e-3])), text
+    return lambda: engine.run(batch, np.array([1e-3])), {"versions": text, "cpu": found["cpu"]}
 
 
-def torch_step(name: str, threads: int) -> tuple[Callable[[], object], str]:
+def torch_step(name: str, threads: int) -> tuple[Callable[[], object], dict[str, str]]:
     """The same step in PyTorch, eager, float32, with its fused AdamW and its own attention."""
     import torch
     from torch import nn
@@ -163,18 +163,17 @@ def torch_step(name: str, threads: int) -> tuple[Callable[[], object], str]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step, f"torch {torch.__version__}"
+    return step, {"versions": f"torch {torch.__version__}"}
 
 
 def append(path: Path, what: str, shape: str, run: dict[str, Any], threads: int) -> None:
-    """One line of the table of results."""
-    from andrea.engine import versions
-
-    new = not path.exists()
-    numbers = ",".join(f"{run[key]:.2f}" for key in ("ms_p20", "ms_p50", "ms_p80"))
-    line = f"{date.today()},step {what},{shape},fp32,{numbers},{run['tokens_per_s']:.0f},{versions()['cpu']},{threads},{run['versions']}"
-    with path.open("a", encoding="utf-8") as out:
-        out.write(f"{HEADER}\n{line}\n" if new else f"{line}\n")
+    """One line of the table of results, which has the header already."""
+    *_, context, rows = SHAPES[shape]
+    times = [f"{run[key]:.2f}" for key in ("ms_p20", "ms_p50", "ms_p80")]
+    device, rate = f"{run['cpu']}, {threads} threads", f"{run['tokens_per_s']:.0f}"
+    line = [f"train step, {what}", f"{shape}, {rows}x{context}", "fp32", *times, rate, "tok/s", device, run["versions"]]
+    with path.open("a", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerow([*line, date.today().isoformat()])
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from andrea.philox import generator
 
 
 class FakeEngine:
-    """`bad_step` gets a NaN loss. `on_step` and `on_generate` are called so that a test can act in the middle."""
+    """`bad_step` gets a NaN loss, `skipped_step` a norm of 0. `on_step` and `on_generate` are called so that a test can act in the middle."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.vocab_size = experiment.vocab_size
         self.bad_step: int | None = None
+        self.skipped_step: int | None = None
         self.calls: list[int] = []
         self.on_step: Callable[[int], None] = lambda step: None
         self.on_generate: Callable[[int], None] = lambda step: None
@@ -43,7 +44,10 @@ class FakeEngine:
             self.weights = self.weights + np.float32(lr) * np.sin(self.m)
             losses[i] = 2 + seen + np.float32(0.1) * np.abs(self.weights[0])
             self.on_step(self.step)
-        return losses, losses * np.float32(0.5)
+        norms = losses * np.float32(0.5)
+        if self.skipped_step is not None and 0 <= (at := self.skipped_step - 1 - self.step + len(lrs)) < len(lrs):
+            norms[at] = 0
+        return losses, norms
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self.step, self.weights.copy(), self.m.copy(), self.v.copy())

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from andrea.engine.buffers_cuda import cuda_buffers
 from andrea.engine.cuda import engine as engine_module
 from andrea.engine.cuda import nvrtc
 from andrea.engine.cuda.device import Kernel
 from andrea.engine.cuda.gate import ACT_NAMES, signatures
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type
 from andrea.engine.layout import count
+from andrea.errors import CheckpointError, EngineError
 from andrea.experiment import Experiment, load
 
 EXPERIMENTS = [p for p in sorted(Path("experiments").glob("*.json")) if load(p).train.engine == "cuda"]
@@ -26,7 +28,7 @@ EXPERIMENTS = [p for p in sorted(Path("experiments").glob("*.json")) if load(p).
 class PaperDevice:
     """Addresses without memory; counts launches by kernel."""
 
-    name, arch, stream, free_bytes = "paper", 90, None, 0
+    name, arch, stream, free_bytes, shared_limit = "paper", 90, None, 0, 101376
 
     def __init__(self) -> None:
         self.launches: Counter[str] = Counter()
@@ -146,6 +148,46 @@ def test_every_launch_fits_its_signature(
     engine.run(batch, np.full(3, 1e-3))
     engine.evaluate(batch[0][:5])
     engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)
+
+
+def test_a_foreign_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State files are data from outside: a wrong one must not become a loss scale or an algorithm."""
+    experiment = load(Path("experiments/ANDREA-120M-TRAIN.json"))
+    device = PaperDevice()
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    engine = engine_module.CudaEngine(experiment.shape, experiment.train)
+    good = engine.state()
+    assert good["loss_scale"] == 65536.0
+    wrong = ({"loss_scale": float("nan")}, {"loss_scale": 0.5}, {"counters": [1, -1, 0]}, {"counters": None})
+    for change in (
+        *wrong,
+        {"algorithms": {"x": "zz"}},
+        {"algorithms": {"x": "00"}},
+        {"identity": None, "counters": [1]},
+    ):
+        with pytest.raises(CheckpointError, match="the CUDA engine's state"):
+            engine.restore({**good, **change})
+    engine.restore({})
+    engine.restore({**good, "loss_scale": 128.0, "counters": [3, 0, 2]})
+    assert engine.state()["loss_scale"] == 128.0
+    assert engine.skipped == 2
+
+
+@pytest.mark.parametrize("change", [{"d_model": 4224, "n_heads": 66, "n_layers": 1}, {"context": 40000}])
+def test_what_no_kernel_can_hold_is_refused(change: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is allocated, and by the setting's name."""
+    experiment = load(Path("experiments/ANDREA-12M-TRAIN.json"))
+    monkeypatch.setattr(engine_module, "Device", PaperDevice)
+    with pytest.raises(EngineError, match=f"model.{next(iter(change))} must be at most"):
+        engine_module.CudaEngine(dataclasses.replace(experiment.shape, **change), experiment.train)
+
+
+def test_too_many_parameters_are_refused() -> None:
+    """Offsets are 32 bits wide on the card; a plan that wraps around would be believed."""
+    shape = dataclasses.replace(load(Path("experiments/ANDREA-12M-TRAIN.json")).shape, d_model=8192, n_heads=64)
+    with pytest.raises(EngineError, match="32 bits"):
+        list(cuda_buffers(shape, 1, "bf16"))
 
 
 def test_positions_are_sorted_by_token(monkeypatch: pytest.MonkeyPatch) -> None:

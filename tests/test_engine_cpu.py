@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from compare import assert_close
-from engine_cases import SHAPE, batches, engine, rates, start_weights
+from engine_cases import SHAPE, UNTIED, batches, engine, rates, start_weights
 
 from andrea.engine import Engine, blas
 from andrea.engine.layout import count, views
@@ -97,6 +97,19 @@ def test_norm_is_of_the_mean_gradient() -> None:
     assert four[0] == pytest.approx(one[0], rel=1e-5)
 
 
+@pytest.mark.parametrize("microbatches", [1, 2, 4])
+@pytest.mark.parametrize("clip", [0.5, 1e6])
+def test_moments_hold_the_clipped_mean(microbatches: int, clip: float) -> None:
+    """Guards the scale of what AdamW gets, which its own division hides: m and v after one update show it."""
+    made = engine(microbatches=microbatches, clip=clip)
+    _, gradient = made.gradient(batches(1)[0])
+    norm = float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))
+    made.run(batches(1), rates(1))
+    want = gradient * min(1.0, clip / norm)
+    assert_close(made.snapshot().m, 0.1 * want, atol=1e-8, rtol=1e-5, what="m")
+    assert_close(made.snapshot().v, 0.001 * want**2, atol=1e-10, rtol=1e-4, what="v")
+
+
 def test_only_what_decays_decays() -> None:
     """Guards the decay groups in the update: with no gradient at all, matrices shrink and gains stay."""
     made = engine(weight_decay=0.5)
@@ -136,6 +149,24 @@ def test_freeze_keeps_the_last_good_state() -> None:
     made.load(s.weights, s.m, s.v, s.step)
     losses, _ = made.run(batches(3), rates(3))
     assert np.isfinite(losses).all()
+
+
+def test_freeze_lasts_to_the_end_of_the_call() -> None:
+    """Guards the freeze against good batches after a bad one: they report their losses and change nothing."""
+    made, weights = engine(UNTIED), start_weights(UNTIED)
+    views(weights, UNTIED)["wte"][7] = np.nan  # only rows with token 7 see it
+    made.load(weights, np.zeros_like(weights), np.zeros_like(weights), 0)
+    data = batches(4, shape=UNTIED)
+    data[data == 7] = 8
+    data[1, 2, 3] = 7
+    losses, norms = made.run(data, rates(4))
+    assert np.isfinite(losses).tolist() == [True, False, True, True]
+    assert made.snapshot().step == 1
+    s = made.snapshot()
+    made.load(s.weights, s.m, s.v, s.step)
+    again, norms_again = made.run(data[2:], np.zeros(2))
+    assert again[0] == losses[2]
+    assert norms_again[0] == norms[2]
 
 
 def test_evaluate() -> None:

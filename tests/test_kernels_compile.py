@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from andrea.engine.cuda import nvrtc
+from andrea.engine import buffers_cuda
+from andrea.engine.cuda import generate, matrix, nvrtc
 from andrea.engine.cuda.gate import signatures
 from andrea.errors import AndreaError, EngineError
 
@@ -23,7 +24,7 @@ PAIRS = {  # the seed's names, and where they stand; k_residual_add is the seed'
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def compiler() -> None:
     try:
         nvrtc.version()
@@ -39,6 +40,7 @@ def assert_lean(cubin: nvrtc.Cubin, what: str) -> None:
         assert (used.spills, used.stack) == (0, 0), f"{what}: {kernel} spills"
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("arch", "act"), [(a, act) for a in nvrtc.ARCHITECTURES for act in (0, 1)] + [(86, 2), (90, 2)]
 )
@@ -74,6 +76,20 @@ def test_no_float_atomics() -> None:
         assert "atomic" not in re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8")), path.name
 
 
+def test_constants_stand_the_same_on_both_sides() -> None:
+    """A launch computed from another number than the kernel's would leave out part of its work."""
+    values = {}
+    for path in nvrtc.KERNELS.glob("*.cu*"):
+        values |= dict(re.findall(r"(\w+) = (\d+)[,;]", path.read_text(encoding="utf-8")))
+    assert int(values["NORM_CHUNK"]) == buffers_cuda.NORM_CHUNK
+    assert int(values["TILE"]) == matrix.PLAIN_TILE
+    assert (int(values["LANES"]), int(values["THREADS"])) == (generate.LINEAR_LANES, generate.BLOCK)
+    assert int(values["ROWS"]) == buffers_cuda.PROMPT_ROWS
+    control = (nvrtc.KERNELS / "control.cuh").read_text(encoding="utf-8").split("struct Rates")[0]
+    assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers_cuda.CONTROL_WORDS
+
+
+@pytest.mark.usefixtures("compiler")
 def test_a_compile_error_names_file_and_line(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is joined from several files; the message must point into the right one."""
     (tmp_path / "good.cuh").write_text("#pragma once\n\n\n")
@@ -85,6 +101,7 @@ def test_a_compile_error_names_file_and_line(tmp_path, monkeypatch: pytest.Monke
     assert "oops" in str(caught.value)
 
 
+@pytest.mark.usefixtures("compiler")
 def test_the_cache_follows_every_included_file(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit of the prelude must not leave old code in use."""
     sources = tmp_path / "kernels"

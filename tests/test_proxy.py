@@ -455,6 +455,22 @@ def test_a_nonfinite_loss_names_step_source_and_documents(project: Project) -> N
     assert [r["step"] for r in project.history() if "loss" in r] == list(range(1, 61))
 
 
+def test_a_skipped_update_is_said_and_recorded(project: Project) -> None:
+    """fp16 leaves out the update of a step whose gradient overflows; unseen, a run could stand still for days."""
+
+    def setup(engine: FakeEngine) -> None:
+        engine.skipped_step = 33
+
+    project.setup = setup
+    assert project.train() == 0
+    said = [
+        line for line in (project.root / "runs" / NAME / "train.log").read_text().splitlines() if "no update" in line
+    ]
+    assert len(said) == 1
+    assert "step 33" in said[0]
+    assert [r["step"] for r in project.history() if r.get("norm") == 0] == [33]
+
+
 def test_a_full_disk_while_a_checkpoint_is_written(
     project: Project, undisturbed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from andrea.engine import blas
 from andrea.engine.arena import Arena
 from andrea.engine.buffers_cpu import cpu_buffers, cut_rows
+from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.generate import Generator, generate
 from andrea.engine.interface import Snapshot
 from andrea.engine.kernels import Array, Kernels
-from andrea.engine.layout import count, views
+from andrea.engine.layout import views
 from andrea.engine.plan import MemoryPlan, make_plan
 from andrea.engine.program import Program
 from andrea.engine.update import Update
@@ -56,14 +57,7 @@ class CpuEngine:
 
     def load(self, weights: Array, m: Array, v: Array, step: int) -> None:
         """Take over a state: flat float32 vectors in layout order."""
-        n = count(self._shape)
-        for name, source in (("weights", weights), ("m", m), ("v", v)):
-            if source.shape != (n,):
-                raise EngineError(
-                    f"{name} must be a flat vector of {n} numbers for this model",
-                    got=f"shape {source.shape}",
-                    fix="load a checkpoint of the same model section",
-                )
+        check_state(self._shape, weights, m, v)
         self._weights[:], self._m[:], self._v[:] = weights, m, v
         self._step = step
         self._update.clear()
@@ -75,7 +69,7 @@ class CpuEngine:
 
         Losses are in nats, means over the batch. From a loss or norm that is not finite on, nothing is updated.
         """
-        self._check_tokens(batches, (len(lrs), self._train.batch_size))
+        check_tokens(self._shape, batches, (len(lrs), self._train.batch_size))
         losses, norms = np.zeros(len(lrs), np.float32), np.zeros(len(lrs), np.float32)
         frozen = False
         with blas.one_thread(), np.errstate(all="ignore"):
@@ -84,10 +78,11 @@ class CpuEngine:
                 norm = self._update.norm()
                 losses[s], norms[s] = loss, norm
                 frozen = frozen or not (math.isfinite(losses[s]) and math.isfinite(norms[s]))
-                if not frozen:
+                if frozen:
+                    self._update.clear()
+                else:
                     self._step += 1
                     self._update.apply(norm, float(lrs[s]), self._step)
-                self._update.clear()
         return losses, norms
 
     def snapshot(self) -> Snapshot:
@@ -107,7 +102,7 @@ class CpuEngine:
 
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
         """Nats of each block, summed over its T targets. blocks (N, T+1) int32; returns (N,) float64."""
-        self._check_tokens(blocks, (len(blocks),))
+        check_tokens(self._shape, blocks, (len(blocks),))
         group, parts = self._cut.group, self._cut.partitions
         nats = np.zeros(len(blocks))
 
@@ -126,6 +121,7 @@ class CpuEngine:
         self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
     ) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.generate."""
+        check_prompts(self._shape, prompts, tokens, temperature, top_k)
         with blas.one_thread():
             return generate(self._generator, prompts, tokens, temperature, top_k, seed, step)
 
@@ -138,7 +134,7 @@ class CpuEngine:
 
     def gradient(self, batch: NDArray[np.int32]) -> tuple[float, Array]:
         """Mean loss and flat mean gradient of one batch (B, T+1), without an update: to look at, and for tests."""
-        self._check_tokens(batch, (self._train.batch_size,))
+        check_tokens(self._shape, batch, (self._train.batch_size,))
         with blas.one_thread():
             loss = self._gradients(batch)
         total: Array = np.sum([part["grad"] for part in self._parts], axis=0) / self._train.microbatches
@@ -179,22 +175,6 @@ class CpuEngine:
             for size in range(1, self._cut.group + 1)
         ]
         return lambda size: made[size - 1]
-
-    def _check_tokens(self, blocks: NDArray[np.int32], lead: tuple[int, ...]) -> None:
-        """EngineError unless blocks are int32 token ids of shape (*lead, T+1)."""
-        want = (*lead, self._shape.context + 1)
-        if blocks.shape != want or blocks.dtype != np.int32:
-            raise EngineError(
-                f"a batch must be int32 of shape {want}",
-                got=f"{blocks.dtype} of shape {blocks.shape}",
-                fix="draw batches with this experiment's batch_size and context",
-            )
-        if blocks.size and not (blocks.min() >= 0 and blocks.max() < self._shape.vocab_size):
-            raise EngineError(
-                f"tokens must lie in 0..{self._shape.vocab_size - 1}",
-                got=f"{blocks.min()}..{blocks.max()}",
-                fix="make the token files again with this experiment's tokenizer",
-            )
 
 
 def _strip(buffers: dict[str, Array], prefix: str) -> dict[str, Array]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from andrea.engine.kernels import Array, Kernels
 from andrea.engine.program import Program
-from andrea.errors import EngineError
 from andrea.experiment import Shape
 from andrea.philox import generator
 
@@ -33,29 +32,6 @@ class Generator:
         self._keys, self._values = buffers["cache.k"], buffers["cache.v"]
         self._token = {name.removeprefix("token."): b for name, b in buffers.items() if name.startswith("token.")}
         self._length = 0
-
-    def check(self, prompts: list[list[int]], tokens: int, temperature: float, top_k: int) -> None:
-        """EngineError unless every prompt leaves room for one token and the settings make sense."""
-        room = self._shape.context - 1
-        for i, prompt in enumerate(prompts):
-            if not 1 <= len(prompt) <= room:
-                raise EngineError(
-                    f"a prompt must have 1 to {room} tokens, so that one more fits the context",
-                    got=f"prompt {i} has {len(prompt)}",
-                    fix="shorten the prompt, or raise model.context",
-                )
-            if min(prompt) < 0 or max(prompt) >= self._shape.vocab_size:
-                raise EngineError(
-                    f"a prompt's tokens must lie in 0..{self._shape.vocab_size - 1}",
-                    got=f"{min(prompt)}..{max(prompt)} in prompt {i}",
-                    fix="encode the prompt with this model's tokenizer",
-                )
-        if tokens < 0 or top_k < 0 or not 0 <= temperature < float("inf"):
-            raise EngineError(
-                "tokens and top_k must be 0 or more, temperature finite and 0 or more",
-                got=f"tokens {tokens}, top_k {top_k}, temperature {temperature}",
-                fix="change the sample settings; top_k 0 means all tokens, temperature 0 means the likeliest",
-            )
 
     def one(
         self, prompt: list[int], tokens: int, temperature: float, top_k: int, rng: np.random.Generator
@@ -143,7 +119,6 @@ def generate(
     machine: Generator, prompts: list[list[int]], tokens: int, temperature: float, top_k: int, seed: int, step: int
 ) -> list[list[int]]:
     """New tokens for each prompt; each has its own stream, so the others do not matter to it."""
-    machine.check(prompts, tokens, temperature, top_k)
     with np.errstate(all="ignore"):
         return [
             machine.one(prompt, tokens, temperature, top_k, generator(seed, "sample", step, i))

@@ -38,7 +38,7 @@ class Update:
         return self._k.k_grad_norm_final(self._partials) / self._train.microbatches
 
     def apply(self, norm: float, lr: float, step: int) -> None:
-        """Update the weights; `step` is 1 for the first update, `norm` what norm() returned."""
+        """Update the weights and clear the gradients; `step` is 1 for the first, `norm` what norm() returned."""
         clip = self._train.clip
         scale = (clip / norm if norm > clip else 1.0) / self._train.microbatches
 
@@ -50,12 +50,17 @@ class Update:
                 decay = t.weight_decay if decays else 0.0
                 arrays = (a[span] for a in (self._w, self._m, self._v, self._grads[0]))
                 self._k.k_adamw(*arrays, lr, t.beta1, t.beta2, t.eps, decay, step)
+            self._clear(i)
 
         self._workers.each(len(self._spans), run)
 
     def clear(self) -> None:
         """Zero every partition's gradient."""
-        self._workers.each(len(self._grads), lambda p: self._k.k_zero_grads(self._grads[p]))
+        self._workers.each(len(self._spans), self._clear)
+
+    def _clear(self, i: int) -> None:
+        for grad in self._grads:
+            self._k.k_zero_grads(grad[self._spans[i]])
 
     def _reduce(self, i: int) -> None:
         span = self._spans[i]

@@ -90,6 +90,11 @@ class Trainer:
             for i, (source, loss, norm, lr) in enumerate(columns, 1)
         ]
         self.history.add_steps(records[: good + 1])
+        for record in records[:good]:
+            if record["norm"] == 0:
+                self.log.say(
+                    f"step {record['step']:,}: no update, a gradient overflowed (in fp16 the loss scale goes down)"
+                )
         if good < len(losses):
             self.history.file.flush()
             self.writer.wait()

@@ -30,6 +30,8 @@ from andrea.experiment import Shape, TrainSpec
 
 FIRST_SCALE = 65536.0  # of fp16's loss; it halves within a few steps where that is too much
 GOOD, STREAK, SKIPPED = 6, 7, 8  # words of struct Control
+WIDEST = 4096  # width of a LayerNorm row in the registers of a warp
+SAMPLING_FLOATS = 1024  # of shared memory that sampling needs beside the scores
 ELEMENTS = 4 * BLOCK  # of one block of k_zero_grads
 
 
@@ -41,6 +43,7 @@ class CudaEngine:
         self._rows = train.batch_size // train.microbatches
         self._plan = make_plan(cuda_buffers(shape, self._rows, train.precision, train.microbatches))
         self._device = device = Device()
+        _check_sizes(shape, device)
         arena = DeviceArena(device, self._plan)
         self._buffers: Mapping[str, Tensor] = {b.name: arena[b.name] for b in self._plan.buffers}
         self._library = CublasLt(device, train.precision, self._buffers["library"])
@@ -230,6 +233,18 @@ class CudaEngine:
 
     def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)
+
+
+def _check_sizes(shape: Shape, device: Device) -> None:
+    """EngineError for what no kernel of ours can hold; head widths are checked by the plan."""
+    longest = device.shared_limit // 4 - SAMPLING_FLOATS  # sampling holds a score for each place in shared memory
+    rules = (("model.d_model", shape.d_model, WIDEST), ("model.context", shape.context, longest))
+    for name, value, limit in rules:
+        if value > limit:
+            fix = 'make the model smaller, or write "engine": "cpu"'
+            raise EngineError(
+                f"{name} must be at most {limit:,} for the CUDA engine on {device.name}", got=value, fix=fix
+            )
 
 
 def _checked(state: dict[str, Any]) -> tuple[float, list[int], str, dict[str, str]]:

@@ -21,7 +21,10 @@ KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
 ACT = {"fp32": 0, "tf32": 0, "bf16": 1, "fp16": 2}  # the value of -DACT, see prelude.cuh
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
-INSTALL = "pip install 'andrea[cuda13]' (or 'andrea[cuda12]' for a driver older than 580)"
+INSTALL = (
+    ".venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt in the project's folder "
+    "(locks/cuda12.txt for drivers older than 580)"
+)
 
 _INCLUDE = re.compile(r'^#include "([\w.]+)"[^\n]*\n', re.MULTILINE)
 _RESOURCES = re.compile(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.engine.layout import Parameter, count, parameters
+from andrea.errors import EngineError
 from andrea.experiment import Shape
 
 VOCAB_TILE = 128
@@ -64,6 +65,9 @@ def copied_elements(shape: Shape) -> int:
 
 def chunk_table(shape: Shape, low_precision: bool) -> NDArray[np.int32]:
     """(K, 7) int32, struct Chunk of kernels/optimizer.cu: at, count, decay, copy (-1: none), first, width, stride."""
+    if count(shape) >= 2**31:
+        fix = 'make the model smaller, or write "engine": "cpu"'
+        raise EngineError("the CUDA engine counts parameters in 32 bits", got=f"{count(shape):,} of them", fix=fix)
     where = copies(shape) if low_precision else {}
     rows = [row for p in parameters(shape) for row in _chunks(p, where.get(p.name))]
     table = np.array(rows, np.int32)
