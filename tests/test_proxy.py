@@ -309,7 +309,7 @@ def test_a_finished_run_may_be_asked_again(project: Project, undisturbed: dict[s
 # --------------------------------------------------------------------------------------------- damage, and other runs
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped", "no manifest", "foreign", "state", "temporary"])
+@pytest.mark.parametrize("damage", ["torn", "flipped", "no manifest", "foreign", "state", "old state", "temporary"])
 def test_damage_falls_back_to_the_newest_whole_checkpoint(
     project: Project, undisturbed: dict[str, str], damage: str
 ) -> None:
@@ -329,6 +329,11 @@ def test_damage_falls_back_to_the_newest_whole_checkpoint(
         manifest_path(path).write_text(json.dumps(manifest | {"fingerprint": "e" * 64}))
     elif damage == "state":
         ck.state_path(path).write_text("{}")
+    elif damage == "old state":
+        checkpoint, state, manifest = ck.load(path, len(data) // 12)
+        del state["polish"]
+        stamp = {"fingerprint": manifest.fingerprint, "versions": {}, "records": manifest.records}
+        ck.write(project.checkpoints, checkpoint, state, **stamp)
     else:
         (project.checkpoints / ".step_000040.bin.1.tmp").write_bytes(b"half")
     assert project.train() == 0
@@ -345,6 +350,28 @@ def test_checkpoints_that_are_all_damaged_are_an_error(project: Project) -> None
     for path in project.checkpoints.glob("*.bin"):
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(RunError, match="must be usable"):
+        project.train()
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"made_with": 3}', '{"made_with": [1]}', '{"made_with": [{"from_step": "a", "versions": {}}]}']
+)
+def test_a_record_of_versions_that_was_edited_is_named(project: Project, text: str) -> None:
+    """Guards against a traceback from a small file that people look into."""
+    project.train(stop_after=10)
+    (run_folder(project.root) / "versions.json").write_text(text)
+    with pytest.raises(DataError, match="what the run was made with"):
+        project.train()
+
+
+@pytest.mark.parametrize("name", ["train.log", f"{NAME}.loss.json", f"{NAME}.state.json", "pid", "halted"])
+def test_a_folder_in_place_of_a_run_file_is_named(project: Project, name: str) -> None:
+    """Guards against a traceback; nothing else is touched."""
+    project.train(stop_after=10)
+    path = run_folder(project.root) / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises((DataError, StorageError), match="move it away"):
         project.train()
 
 
@@ -413,7 +440,7 @@ def test_an_explicit_checkpoint(project: Project, undisturbed: dict[str, str], t
     with pytest.raises(CheckpointError, match="must belong to this experiment"):
         project.train(checkpoint=bin_path(tmp_path / "copy", 20))
     assert [path.name for path in (project.root / "runs").iterdir()] == [NAME]
-    with pytest.raises(CheckpointError, match="whole checkpoint"):
+    with pytest.raises(CheckpointError, match="manifest beside it"):
         project.train(checkpoint=tmp_path / "nothing.bin")
 
 
