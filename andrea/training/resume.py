@@ -57,7 +57,7 @@ class Finder:
             raise RunError(
                 f"one of the checkpoints in {folder} must be usable",
                 got=f"{len(steps)} that are not, named above",
-                fix=f"bring the run's files back, or train anew: python -m andrea fresh {self.experiment.name}",
+                fix=f"bring the run's files back, or train anew: .venv/bin/andrea fresh {self.experiment.name}",
             )
         return new_run(self.experiment)
 
@@ -132,7 +132,7 @@ def check_target(start: Start, experiment: Experiment, steps_kept: Sequence[int]
         raise RunError(
             f"train.steps of {experiment.name} must not lie behind its run, which has finished step {step:,}",
             got=f"train.steps {wanted:,}",
-            fix=f"raise it to {step:,} or more, or put the run aside: python -m andrea fresh {experiment.name}{way}",
+            fix=f"raise it to {step:,} or more, or put the run aside: .venv/bin/andrea fresh {experiment.name}{way}",
         )
 
 
