@@ -58,7 +58,7 @@ def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
     everything: Points = [(record["step"], record["loss"]) for record in records]
     steps = len(everything)
     traces = [
-        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.35),
+        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.5),
         trace("smoothed", smoothed(everything, steps), mode="lines"),
     ]
     sources = sorted({record["source"] for record in records})
