@@ -1,4 +1,4 @@
-"""A checkpoint on disk: the training state in the seed's format, its small state file, and a manifest, written last.
+"""A checkpoint on disk: the training state, its small state file, and a manifest, written last.
 
     step_NNNNNN.bin           int32 step, int32 n, then n float32 weights, n float32 m, n float32 v; all little-endian
     step_NNNNNN.state.json    where the run stands: window, pulls, bandit (see training/position.py)
