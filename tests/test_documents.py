@@ -1,5 +1,7 @@
 """The documents agree with the code: files that they name are there, and the table of models is what the code counts."""
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -37,3 +39,12 @@ def test_every_benchmark_is_told_how_to_repeat() -> None:
     text = (ROOT / "benchmarks/README.md").read_text()
     programs = {path.name for path in (ROOT / "benchmarks").glob("*.py")} - {"svg.py"}
     assert [name for name in sorted(programs) if name not in text] == []
+
+
+def test_names_that_an_example_imports_are_there() -> None:
+    """The example of a document no longer ran after a function had got another name."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/ANDREA.md").read_text(), re.DOTALL)
+    imports = [node for node in ast.walk(ast.parse(example)) if isinstance(node, ast.ImportFrom)]
+    assert len(imports) > 5
+    for node in imports:
+        assert all(hasattr(importlib.import_module(str(node.module)), name.name) for name in node.names), node.module
