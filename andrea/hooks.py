@@ -151,7 +151,10 @@ def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
         if (pid.parent / "halted").exists():
             lines.append(f"{name}: halted by its coherence gate, see {pid.parent / 'train.log'}")
             continue
-        where = f"stopped at step {steps[-1]}; the same command goes on from there" if steps else "no checkpoint yet"
+        saved = (
+            f"saved up to step {steps[-1]}; unless an error above says otherwise, the same command goes on from there"
+        )
+        where = saved if steps else "no checkpoint yet"
         lines.append(f"{name}: {where}")
     return lines
 

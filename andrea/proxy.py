@@ -12,6 +12,7 @@ from pathlib import Path
 from andrea.batches import Batches
 from andrea.checkpoint import size_of, steps_in
 from andrea.engine import Engine, open_engine
+from andrea.engine.arena import require_memory
 from andrea.evaluate import hold_out
 from andrea.experiment import Experiment, load
 from andrea.files import require_free, storing, write_atomic
@@ -93,6 +94,7 @@ def train(
 
 def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack: ExitStack, log: Log) -> Run:
     """Check the data, and lock the run folder of this fingerprint."""
+    require_memory(experiment)
     data = open_data(experiment, root)
     mark = fingerprint(experiment, data.manifest, data.tokenizer.sha256)
     if checkpoint is not None:

@@ -381,7 +381,7 @@ def test_run_files_shorter_than_promised(project: Project, undisturbed: dict[str
     project.train(stop_after=45)
     path = run_folder(project.root) / f"{NAME}.{file}.json"
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 4 // 5])
+    path.write_bytes(whole[: whole.rindex(b'{"step":')])
     if file == "loss":
         project.train()
         assert "counts on" in project.log()
@@ -416,7 +416,7 @@ def test_another_fingerprint_is_put_aside_and_found_again(project: Project, undi
     project.train(stop_after=25)
     set_experiment(project.root, train__lr=0.001)
     assert project.train(stop_after=15) == STOPPED
-    assert "train.lr 0.005 -> 0.001" in project.log()
+    assert "train.lr " in project.log() and " -> 0.001" in project.log()
     set_experiment(project.root)
     assert project.train() == 0
     assert "step 25 of 60" in project.log()
