@@ -51,7 +51,8 @@ def preview(dataset_name: str, count: int, *, lock: Path) -> Iterator[str]:
     dataset = find_dataset(dataset_name)
     if dataset.kind != "hub":
         raise DataError("a preview is of a data set of the hub", got=f"kind {dataset.kind}", fix="pull it: it is local")
-    locked = hub.lock_or_resolve(dataset, lock, hub.download_path(Path(), dataset), offline=False)
+    place = hub.download_path(Path("data", "raw", dataset.name, dataset.revision), dataset)  # where a pull looks for it
+    locked = hub.lock_or_resolve(dataset, lock, place, offline=False)
     by_hand = "a preview needs the hub; look into the pulled file instead"
     try:
         with reaching(dataset, by_hand):
