@@ -179,7 +179,7 @@ def load(path: str | Path) -> Experiment:
     """Read and check `experiments/<NAME>-TRAIN.json`; raises ExperimentError."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as cause:
         known = ", ".join(sorted(p.name for p in path.parent.glob(f"*{SUFFIX}.json"))) or "none"
         raise ExperimentError(

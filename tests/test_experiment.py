@@ -127,6 +127,12 @@ def test_missing_file_lists_the_present_ones_and_the_name_must_fit(tmp_path: Pat
         load(tmp_path / "ANDREA-FOLDER-TRAIN.json")
 
 
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    """Some editors write one, and none shows it."""
+    (tmp_path / TINY.name).write_bytes(b"\xef\xbb\xbf" + TINY.read_bytes())
+    assert load(tmp_path / TINY.name) == load(TINY)
+
+
 def test_canonical_text_does_not_depend_on_key_order() -> None:
     """Staleness and fingerprints compare this text."""
     assert canonical({"b": 1.5, "a": [1, {"d": 2, "c": 3}]}) == canonical({"a": [1, {"c": 3, "d": 2}], "b": 1.5})
