@@ -1,7 +1,11 @@
 """Fixtures that several files share."""
 
+from pathlib import Path
+
 import pytest
 from micro_project import Micro
+from proxy_project import Project
+from tiny_run import promised
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +14,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Micro:
     micro = Micro.create(tmp_path_factory.mktemp("finished") / "project")
     micro.grow()
     return micro
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A mini project whose engines are fakes."""
+    return Project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Hashes of what its run leaves when nothing disturbs it."""
+    other = Project(tmp_path_factory.mktemp("undisturbed"))
+    assert other.train() == 0
+    return promised(other.root)
