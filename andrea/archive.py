@@ -40,7 +40,7 @@ def archive(experiment: Experiment, root: Path) -> None:
         raise RunError(
             f"the run of {name} must have archived its last step, {last}",
             got=f"archived steps {steps}",
-            fix=f"python -m andrea train {experiment.path}",
+            fix=f".venv/bin/andrea train {experiment.path}",
         )
     results = root / "results" / name
     check_model(results / "model.bin", last)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.errors import DataError
-from andrea.files import atomic_file
+from andrea.files import atomic_file, require_file
 from andrea.tokenizer.encoders import Ids, id_type
 from andrea.tokenizer.ids import BOS, BYTES
 
@@ -104,6 +104,7 @@ class _Header(NamedTuple):
 def open_btok(path: str | Path) -> Btok:
     """Open a token file, memory-mapped. Raises DataError unless all of it is as the module says."""
     path = Path(path)
+    require_file(path)
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)

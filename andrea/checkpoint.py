@@ -1,4 +1,4 @@
-"""A checkpoint on disk: the training state in the seed's format, its small state file, and a manifest, written last.
+"""A checkpoint on disk: the training state, its small state file, and a manifest, written last.
 
     step_NNNNNN.bin           int32 step, int32 n, then n float32 weights, n float32 m, n float32 v; all little-endian
     step_NNNNNN.state.json    where the run stands: window, pulls, bandit (see training/position.py)
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.errors import CheckpointError, DataError
-from andrea.files import atomic_file, read_json, storing, to_json, write_atomic, write_json
+from andrea.files import atomic_file, read_json, require_file, storing, to_json, write_atomic, write_json
 
 FORMAT = "andrea-checkpoint-1"
 HEADER = np.dtype("<i4")
@@ -181,15 +181,18 @@ def _load_state(path: Path, manifest: Manifest) -> dict[str, Any]:
         data = file.read()
     if _size(data) != manifest.state:
         raise _damaged(path, "other bytes than its manifest says")
-    state: dict[str, Any] = json.loads(data)
+    state = json.loads(data)
+    if not isinstance(state, dict):
+        raise _damaged(path, f"a {type(state).__name__}")
     return state
 
 
 def _reading(path: Path) -> BinaryIO:
     try:
+        require_file(path)
         return open(path, "rb")
-    except OSError as cause:
-        raise _damaged(path, cause.strerror) from cause
+    except (OSError, DataError) as cause:
+        raise _damaged(path, getattr(cause, "got", cause)) from cause
 
 
 def _damaged(path: Path, got: object) -> CheckpointError:

@@ -6,6 +6,7 @@ here as a short message and exit code 1; a stopped training run ends with 75 and
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,6 +69,7 @@ def _tokens(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace) -> int:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a wish for a checkpoint must not kill who does not listen yet
     from andrea.proxy import train
 
     path = find_experiment(args.experiment)

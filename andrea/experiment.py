@@ -179,7 +179,7 @@ def load(path: str | Path) -> Experiment:
     """Read and check `experiments/<NAME>-TRAIN.json`; raises ExperimentError."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as cause:
         known = ", ".join(sorted(p.name for p in path.parent.glob(f"*{SUFFIX}.json"))) or "none"
         raise ExperimentError(
@@ -187,6 +187,10 @@ def load(path: str | Path) -> Experiment:
         ) from cause
     except UnicodeDecodeError as cause:
         raise ExperimentError(f"{path} must be UTF-8 text", got=cause, fix="save it as UTF-8") from cause
+    except (IsADirectoryError, PermissionError) as cause:
+        raise ExperimentError(
+            f"{path} must be a file that can be read", got=cause.strerror, fix="see ls -ld for what it is, and whose"
+        ) from cause
     experiment = Experiment.from_json(parse_strict(text, str(path)), path)
     if path.stem != experiment.name + SUFFIX:
         raise ExperimentError(
@@ -253,6 +257,10 @@ def _check_rules(e: Experiment) -> None:
             f"sources.{name}.min_characters must not pass max_characters",
             (s.min_characters, s.max_characters),
         )
+        for name, s in e.sources.items()
+    ]
+    rules += [
+        ("\0" not in (s.files or ""), f"sources.{name}.files must be the name of a folder", ascii(s.files))
         for name, s in e.sources.items()
     ]
     rules += recipe_rules(f, e.polish, set(e.sources))

@@ -23,6 +23,8 @@ _HINTS = {
     errno.EACCES: "give yourself the right to write there (ls -ld shows the owner)",
     errno.EPERM: "give yourself the right to write there (ls -ld shows the owner)",
     errno.ENOTDIR: "a part of that path is a file where a folder is needed: move it away",
+    errno.EEXIST: "a file lies where a folder is needed: move it away",
+    errno.EISDIR: "a folder lies where a file is needed: move it away",
     errno.EIO: "the disk reports a hardware error: check it before anything else",
 }
 
@@ -82,16 +84,30 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_atomic(path, to_json(value))
 
 
+def require_file(path: Path) -> None:
+    """DataError when something lies at `path` that is no file: reading a folder fails, reading a pipe never ends."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} must be a file", got="something else (ls -ld says what)", fix="move it away")
+
+
+def refuse_constant(constant: str) -> None:
+    """For json.loads, which takes NaN and infinities, and which no JSON may hold."""
+    raise ValueError(f"{constant}, which is not JSON")
+
+
 def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     """Read a JSON object. `what` names the file in the error: "the tokens manifest"."""
+    require_file(Path(path))
     try:
-        value = json.loads(Path(path).read_bytes())
+        value = json.loads(Path(path).read_bytes(), parse_constant=refuse_constant)
     except FileNotFoundError as cause:
         raise DataError(
             f"{what} must exist at {path}",
             got="no such file",
             fix="Snakemake makes it: .venv/bin/snakemake --cores all train_tiny (or train_12m, ...)",
         ) from cause
+    except PermissionError as cause:
+        raise DataError(f"{what} must be readable: {path}", got=cause.strerror, fix="ls -l shows its owner") from cause
     except (ValueError, RecursionError) as cause:
         raise DataError(f"{what} must be JSON in UTF-8: {path}", got=cause, fix="delete it and make it anew") from cause
     if not isinstance(value, dict):

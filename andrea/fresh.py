@@ -22,7 +22,7 @@ def fresh(name: str, root: Path) -> None:
         raise RunError(
             f"{name} must have a run or results to put aside",
             got=f"neither {root / 'runs' / name} nor {root / 'results' / name}",
-            fix=f"just train: python -m andrea train {name}",
+            fix=f"just train: .venv/bin/andrea train {name}",
         )
     with ExitStack() as stack:
         if folders[0].parent.name == "runs":

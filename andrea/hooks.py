@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from andrea.checkpoint import steps_in
-from andrea.errors import EngineError
+from andrea.errors import EngineError, RunError
 from andrea.estimate import CPU, training_seconds
 from andrea.experiment import Experiment
 
@@ -32,6 +32,16 @@ def use_this_python(root: Path) -> None:
     python = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     modules = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(PATH=os.pathsep.join(python), PYTHONPATH=os.pathsep.join(modules))
+
+
+def require_project(root: Path) -> None:
+    """Raise RunError when Snakemake works in another folder: experiments, own texts and the lock file lie in `root`."""
+    if not Path.cwd().samefile(root):
+        raise RunError(
+            f"Snakemake must work in the project's own folder, {root}",
+            got=f"{Path.cwd()}",
+            fix=f"leave --directory out, or name the project: --directory {root}; for a second set of data, copy the project",
+        )
 
 
 def hold_guard(root: Path) -> None:
@@ -141,7 +151,10 @@ def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
         if (pid.parent / "halted").exists():
             lines.append(f"{name}: halted by its coherence gate, see {pid.parent / 'train.log'}")
             continue
-        where = f"stopped at step {steps[-1]}; the same command goes on from there" if steps else "no checkpoint yet"
+        saved = (
+            f"saved up to step {steps[-1]}; unless an error above says otherwise, the same command goes on from there"
+        )
+        where = saved if steps else "no checkpoint yet"
         lines.append(f"{name}: {where}")
     return lines
 

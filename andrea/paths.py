@@ -1,5 +1,6 @@
 """Where every stage of the DAG keeps its files, relative to the project: the names that rules and commands share."""
 
+import re
 from pathlib import Path
 
 from andrea.errors import ExperimentError
@@ -8,6 +9,7 @@ from andrea.sources.catalogue import Dataset, entry, find_dataset, own_files
 from andrea.sources.folder import KINDS
 
 SPLITS = ("train", "heldout")
+_ODD = re.compile("[{}\\n\\r\ud800-\udfff]")  # surrogates are how Python spells bytes that are no UTF-8
 RawDataset = tuple[Dataset, str | None]  # a data set and, for the user's own text, its folder
 
 
@@ -45,14 +47,16 @@ def raw_files(experiment: Experiment) -> list[str]:
 def own_texts(folder: str | None) -> list[str]:
     """The user's own text files, so that a new or an edited one is seen. A missing folder is explained by the pull.
 
-    ExperimentError for a name with braces: Snakemake takes them for wildcards and knows no way to escape them.
+    ExperimentError for names that Snakemake cannot keep: it takes braces for wildcards and knows no way to escape
+    them, and writes names as UTF-8, one a line.
     """
     top = Path(folder) if folder else None
     found = [p for p in top.rglob("*") if p.suffix.lower() in KINDS and p.is_file()] if top else []
     visible = [p for p in found if top and not any(part.startswith(".") for part in p.relative_to(top).parts)]
-    odd = [path for path in visible if set("{}") & set(str(path))]
+    odd = [path for path in visible if _ODD.search(str(path))]
     if odd:
-        raise ExperimentError("names of text files must have no braces", got=odd[0], fix="rename the file")
+        must = "names of text files must be UTF-8, and have no braces and no line ends"
+        raise ExperimentError(must, got=ascii(str(odd[0])), fix="rename the file")
     return sorted(map(str, visible))
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from andrea.batches import Batches
 from andrea.checkpoint import size_of, steps_in
 from andrea.engine import Engine, open_engine
+from andrea.engine.arena import require_memory
 from andrea.evaluate import hold_out
 from andrea.experiment import Experiment, load
-from andrea.files import require_free, write_atomic
+from andrea.files import require_free, storing, write_atomic
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
@@ -93,6 +94,7 @@ def train(
 
 def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack: ExitStack, log: Log) -> Run:
     """Check the data, and lock the run folder of this fingerprint."""
+    require_memory(experiment)
     data = open_data(experiment, root)
     mark = fingerprint(experiment, data.manifest, data.tokenizer.sha256)
     if checkpoint is not None:
@@ -100,7 +102,8 @@ def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack:
     name, folder = experiment.name, root / "runs" / experiment.name
     stack.enter_context(claim(root / "runs", name, mark, log.say))
     log.open(folder / "train.log")
-    (folder / HALTED).unlink(missing_ok=True)
+    with storing(folder / HALTED):
+        (folder / HALTED).unlink(missing_ok=True)
     rejoin_samples(folder, name)
     history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
     stack.callback(history.file.close)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from andrea.errors import StorageError
-from andrea.files import storing, sync_folder, write_atomic
+from andrea.files import refuse_constant, require_file, storing, sync_folder, write_atomic
 
 FLUSH_SECONDS = 0.25  # readers have as long to finish with a copy before it is written to again
 
@@ -164,12 +164,13 @@ def _lines_of(records: Sequence[Record]) -> bytes:
 
 def _whole_lines(path: Path) -> Iterator[_Line]:
     """Records of a file as long as they are whole and in order; nothing when there is no file."""
+    require_file(path)
     data = path.read_bytes() if path.exists() else b""
     before = 0
     for text in data[len(_OPEN) :].split(b"\n") if data.startswith(_OPEN) else []:
         text = text.removesuffix(b",")
         try:
-            record = json.loads(text)
+            record = json.loads(text, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             return
         if not _is_record(record) or record["step"] < before:
@@ -180,7 +181,9 @@ def _whole_lines(path: Path) -> Iterator[_Line]:
 
 def _is_record(value: object) -> bool:
     """Whether what we read of `value` later is there. Validations are the only nested records."""
-    if not isinstance(value, dict) or not isinstance(value.get("step"), int):
+    if not isinstance(value, dict) or type(value.get("step")) is not int:
+        return False
+    if not isinstance(value.get("coherence", 0.0), float):
         return False
     results = value.get("validation", {})
     return isinstance(results, dict) and all(

@@ -10,6 +10,7 @@ import jsonschema
 
 from andrea.errors import ExperimentError
 
+LARGEST = float(2**63)
 SCHEMA_PATH = Path(__file__).resolve().parent.parent / "workflow" / "schemas" / "experiment.schema.json"
 
 
@@ -23,7 +24,7 @@ def _validator() -> Any:
 
 
 def parse_strict(text: str, origin: str) -> dict[str, Any]:
-    """JSON object of `text`; duplicate keys, NaN and anything but an object are ExperimentErrors."""
+    """JSON object of `text`; ExperimentError for anything else, duplicate keys, lone surrogates and numbers past LARGEST."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
@@ -32,17 +33,32 @@ def parse_strict(text: str, origin: str) -> dict[str, Any]:
             raise ExperimentError(f"{origin}: a key may stand once", got=f"{twice} twice", fix="delete one of the two")
         return dict(pairs)
 
-    def refuse(constant: str) -> None:
-        raise ExperimentError(f"{origin}: numbers must be finite", got=constant, fix="write a number")
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not abs(value) <= LARGEST:
+            raise ExperimentError(
+                f"{origin}: numbers must be finite, at most {LARGEST:.1e}", got=digits[:40], fix="write another one"
+            )
+        return value
+
+    def whole(digits: str) -> int:
+        number(digits)
+        return int(digits)
 
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number, parse_int=whole)
     except (json.JSONDecodeError, RecursionError) as cause:
         raise ExperimentError(f"{origin} must be JSON", got=cause, fix="mend the text at that place") from cause
     if not isinstance(value, dict):
         raise ExperimentError(
             f"{origin} must be a JSON object", got=type(value).__name__, fix="start from a shipped one"
         )
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as cause:  # JSON can spell it, but no file that quotes it could be written
+        raise ExperimentError(
+            f"{origin} must be text without lone surrogates", got=cause, fix="write the character itself"
+        ) from cause
     return value
 
 

@@ -40,7 +40,7 @@ def test_archive_is_complete_and_hashed(tmp_path: Path) -> None:
 
 
 def test_loss_history_is_never_archived(tmp_path: Path) -> None:
-    """Guards the seed's rule, also when the run has put a history among its archived files."""
+    """Guards the rule that no history is archived, also when the run has put a history among its archived files."""
     experiment = finished_run(tmp_path)
     run = tmp_path / "runs" / "ANDREA-TINY"
     (run / "archive" / str(STEPS) / "ANDREA-TINY.loss.json").write_text("[]")

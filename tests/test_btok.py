@@ -1,5 +1,6 @@
 """Token files: what was written comes back, and no other, cut or damaged file passes for one."""
 
+import os
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -119,6 +120,15 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
         open_btok(path)
     with pytest.raises(DataError, match="must be a token file"):
         open_btok(tmp_path / "none.btok")
+
+
+def test_a_pipe_or_a_folder_is_refused(tmp_path: Path) -> None:
+    """Opening a pipe would wait for ever."""
+    os.mkfifo(tmp_path / "x.btok")
+    with pytest.raises(DataError, match="must be a file"):
+        open_btok(tmp_path / "x.btok")
+    with pytest.raises(DataError, match="must be a file"):
+        open_btok(tmp_path)
 
 
 def test_checks_reach_every_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

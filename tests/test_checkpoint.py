@@ -1,7 +1,9 @@
 """The checkpoint format: round trip, and every kind of damage told apart from a good file."""
 
 import dataclasses
+import hashlib
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,12 @@ def edit_manifest(path: Path, **fields: Any) -> None:
     manifest_path(path).write_text(json.dumps(value | fields))
 
 
+def restate(path: Path, data: bytes) -> None:
+    """Another state, which the manifest knows of."""
+    state_path(path).write_bytes(data)
+    edit_manifest(path, state={"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+
+
 DAMAGE = {
     "bit flipped in the weights": lambda p: flip(p, 8),
     "bit flipped in v": lambda p: flip(p, ck.size_of(N) - 1),
@@ -87,6 +95,8 @@ DAMAGE = {
     "not a checkpoint at all": lambda p: p.write_bytes(b"PK\3\4 hello"),
     "no .bin": lambda p: p.unlink(),
     "a folder": lambda p: (p.unlink(), p.mkdir()),
+    "a pipe": lambda p: (p.unlink(), os.mkfifo(p)),
+    "state a list": lambda p: restate(p, b"[1]"),
     "no state": lambda p: state_path(p).unlink(),
     "state edited": lambda p: state_path(p).write_text('{"step": 13}'),
     "no manifest": lambda p: manifest_path(p).unlink(),

@@ -1,6 +1,7 @@
 """The command line: mistakes are short messages with exit code 1, never tracebacks."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,21 @@ def test_a_reader_that_leaves_is_no_mistake() -> None:
     with os.fdopen(writer) as gone:
         done = subprocess.run(command, cwd=ROOT, stdout=gone, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_wish_for_a_checkpoint_never_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIGUSR1 that comes before the trainer listens, or after, would end it; Snakemake then deletes the model."""
+
+    def train(*_: object, **__: object) -> int:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return 0
+
+    monkeypatch.setattr("andrea.proxy.train", train)
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        assert main(["train", "tiny"]) == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_help_lists_every_command() -> None:

@@ -58,6 +58,14 @@ def test_missing_gpu_is_found_before_the_first_download(fresh: Micro) -> None:
     assert "lock" not in str(list((fresh.folder / ".snakemake" / "locks").glob("*")))
 
 
+def test_another_working_folder_is_refused(fresh: Micro, tmp_path: Path) -> None:
+    """Guards against a run that pulls its data there, and then does not find its own scripts."""
+    done = fresh.snakemake("--cores", "1", "--directory", str(tmp_path), "train_micro")
+    assert done.returncode == 1
+    assert "project's own folder" in done.stdout
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "part"),
     [

@@ -1,6 +1,7 @@
 """Memory is known before it is used, and nothing is taken afterwards."""
 
 import dataclasses
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from engine_cases import batches, engine, rates
 
-from andrea.engine.arena import Arena, plan_memory
+from andrea.engine.arena import Arena, plan_memory, require_memory
 from andrea.engine.layout import count
 from andrea.engine.plan import ALIGN, Buffer, make_plan
 from andrea.errors import EngineError
@@ -76,6 +77,21 @@ def test_plan_grows_with_the_batch() -> None:
     assert total(batch_size=2 * batch) > 1.3 * total()
     twice = total(batch_size=2 * batch, microbatches=2 * small.train.microbatches)
     assert total() <= twice < 1.001 * total()  # the tokens of a whole step lie on the card
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [({"d_model": 16384, "n_heads": 1}, "parameters"), ({"context": 65536, "d_model": 4096}, "GB of main memory")],
+)
+def test_a_model_too_large_for_the_machine_is_refused(
+    sizes: dict[str, int], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against the system's own way: it promises the memory and kills the process when it is used."""
+    experiment = load(next(p for p in EXPERIMENTS if p.stem == "ANDREA-TINY-TRAIN"))
+    require_memory(experiment)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**33 // 4096}.__getitem__)
+    with pytest.raises(EngineError, match=told):
+        require_memory(dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **sizes)))
 
 
 def test_engine_holds_its_plan() -> None:

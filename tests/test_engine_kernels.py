@@ -1,4 +1,4 @@
-"""Every op is a pair under the seed's names, and every implementation has the same signatures."""
+"""Every op is a pair under fixed names, and every implementation has the same signatures."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ PAIRED = ["embed", "layernorm", "attn_qkv", "attn", "attn_out", "mlp", "loss"]
 
 
 def test_names() -> None:
-    """Guards the seed's list: a pair an op, the residual's irregular name, five kernels of the update."""
+    """Guards the list: a pair an op, the residual's irregular name, five kernels of the update."""
     pairs = [f"k_{op}_{way}" for op in PAIRED for way in ("fwd", "bwd")]
     update = ["k_grad_norm_partial", "k_grad_norm_final", "k_grad_scale", "k_adamw", "k_zero_grads"]
     assert sorted(NAMES) == sorted([*pairs, "k_residual_add", "k_residual_add_bwd", *update])

@@ -76,6 +76,7 @@ def test_the_four_promised_experiments_have_the_promised_sizes() -> None:
         ("firehose.window_steps", [9, 7], "[least, most]"),
         ("sources.chitchat.min_characters", 10**9, "max_characters"),
         ("sources.chitchat.files", 3, "is not of type"),
+        ("sources.chitchat.files", "a\0b", "name of a folder"),
         ("sources.Bad Name", {}, "does not match"),
         ("tokenizer.segments", 0, "minimum"),
         ("megachat.heldout_fraction", 0.9, "maximum"),
@@ -95,11 +96,16 @@ def test_a_mistake_is_refused_by_name(path: str, value: Any, told: str) -> None:
         ("[]", "must be a JSON object"),
         ('{"name": 1, "name": 2}', "twice"),
         ('{"name": NaN}', "finite"),
+        ('{"lr": 1e999}', "finite"),
+        ('{"lr": -1e999}', "finite"),
+        ('{"lr": ' + "9" * 400 + "}", "finite"),
+        ('{"lr": ' + "9" * 5000 + "}", "finite"),
+        ('{"prompts": ["\\ud800"]}', "surrogates"),
         ("[" * 100_000, "must be JSON"),
     ],
 )
 def test_text_that_is_no_experiment(tmp_path: Path, text: str, told: str) -> None:
-    """Python's JSON takes the last of two equal keys, and NaN, in silence."""
+    """Python's JSON takes the last of two equal keys, NaN, 1e999 as infinity, and surrogates, in silence."""
     path = tmp_path / "ANDREA-X-TRAIN.json"
     path.write_text(text)
     with pytest.raises(ExperimentError, match=told):
@@ -116,6 +122,15 @@ def test_missing_file_lists_the_present_ones_and_the_name_must_fit(tmp_path: Pat
     (tmp_path / "ANDREA-BYTES-TRAIN.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(ExperimentError, match="UTF-8"):
         load(tmp_path / "ANDREA-BYTES-TRAIN.json")
+    (tmp_path / "ANDREA-FOLDER-TRAIN.json").mkdir()
+    with pytest.raises(ExperimentError, match="must be a file"):
+        load(tmp_path / "ANDREA-FOLDER-TRAIN.json")
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    """Some editors write one, and none shows it."""
+    (tmp_path / TINY.name).write_bytes(b"\xef\xbb\xbf" + TINY.read_bytes())
+    assert load(tmp_path / TINY.name) == load(TINY)
 
 
 def test_canonical_text_does_not_depend_on_key_order() -> None:

@@ -44,12 +44,26 @@ def test_other_os_errors_keep_their_type(tmp_path: Path) -> None:
         (tmp_path / "absent").read_bytes()
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"x": NaN}'])
 def test_hostile_json_is_a_data_error(tmp_path: Path, text: bytes) -> None:
     """Manifests come from outside: damaged ones are named, not crashed on."""
     (tmp_path / "m.json").write_bytes(text)
     with pytest.raises(DataError, match="the manifest"):
         files.read_json(tmp_path / "m.json", "the manifest")
+
+
+def test_a_folder_or_a_pipe_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    """Guards against a traceback for the one, and against a reader that waits for ever for the other."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(DataError, match="must be a file"):
+            files.read_json(tmp_path / name, "the manifest")
+    with pytest.raises(StorageError, match="move it away"):
+        files.write_atomic(tmp_path / "folder", b"data")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="move it away"), files.storing(tmp_path / "file"):
+        (tmp_path / "file").mkdir(exist_ok=True)
 
 
 def test_json_is_strict_and_round_trips(tmp_path: Path) -> None:

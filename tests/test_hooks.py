@@ -89,7 +89,7 @@ def test_stopped_runs_are_explained(tmp_path: Path) -> None:
         (checkpoints / f"step_{step}.state.json").write_text("{}")
     names = ["ANDREA-TINY", "ANDREA-12M"]
     assert hooks.stopped(tmp_path, names, began) == [
-        "ANDREA-TINY: stopped at step 1500; the same command goes on from there"
+        "ANDREA-TINY: saved up to step 1500; unless an error above says otherwise, the same command goes on from there"
     ]
     assert hooks.stopped(tmp_path, names, time.time() + 10) == []  # a trainer of an earlier run
     model = tmp_path / "results" / "ANDREA-TINY" / "model.bin"

@@ -10,7 +10,7 @@ from andrea.engine.cuda.gate import signatures
 from andrea.errors import AndreaError, EngineError
 
 FILES = sorted(path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.name.startswith("attention"))
-PAIRS = {  # the seed's names, and where they stand; k_residual_add is the seed's one irregular name
+PAIRS = {  # the names, and where they stand; k_residual_add is the one irregular name
     "embed.cu": ["k_embed_fwd", "k_embed_bwd"],
     "layernorm.cu": ["k_layernorm_fwd", "k_layernorm_bwd"],
     "attn_qkv.cu": ["k_attn_qkv_fwd", "k_attn_qkv_bwd"],

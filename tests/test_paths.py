@@ -1,6 +1,7 @@
 """Where the stages keep their files, and which of a user's own files count."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,15 @@ def test_own_texts_are_those_that_the_pull_reads(tmp_path: Path) -> None:
     found = [Path(path).relative_to(tmp_path).as_posix() for path in paths.own_texts(str(tmp_path))]
     assert found == ["a.txt", "deep/er/b.JSONL"]
     assert paths.own_texts(None) == []
-    (tmp_path / "c {x}.txt").touch()
-    with pytest.raises(ExperimentError, match="must have no braces"):
-        paths.own_texts(str(tmp_path))
     assert paths.own_texts(str(tmp_path / "absent")) == []
+
+
+@pytest.mark.parametrize("name", [b"c {x}.txt", b"caf\xe9.txt", b"two\nlines.txt"])
+def test_a_name_that_snakemake_cannot_keep_is_refused(tmp_path: Path, name: bytes) -> None:
+    """Guards against Snakemake's own traceback, after the user has waited for other stages."""
+    open(os.fsencode(tmp_path) + b"/" + name, "w").close()
+    with pytest.raises(ExperimentError, match="have no braces"):
+        paths.own_texts(str(tmp_path))
 
 
 def test_one_name_is_one_folder() -> None:

@@ -79,8 +79,12 @@ def test_every_tear_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
         b'[\n{"step":1,"validation":5}\n]\n',
         b'[\n{"step":1,"validation":{"a":{"nats_per_token":null}}}\n]\n',
         b"[\n" + b"[" * 100_000 + b"\n]\n",
+        b'[\n{"step":true,"loss":1.0}\n]\n',
+        b'[\n{"step":1,"loss":NaN}\n]\n',
+        b'[\n{"step":1,"coherence":"high"}\n]\n',
+        b'[\n{"step":1,"n":' + b"9" * 5000 + b"}\n]\n",
     ],
-    ids=range(12),
+    ids=range(16),
 )
 def test_hostile_content_is_no_traceback(tmp_path: Path, text: bytes) -> None:
     """People edit these files, and disks return zeros."""

@@ -6,13 +6,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from finished_run import STEPS, finished_run, records
 
 from andrea.archive import archive
 from andrea.errors import DataError
 from andrea.report import build
-from andrea.report.curves import extremes, smoothed, thinned
+from andrea.report.curves import coherence_traces, extremes, share_traces, smoothed, thinned
 
 RUN = Path("runs/ANDREA-TINY")
 HISTORY = RUN / "ANDREA-TINY.loss.json"
@@ -84,6 +85,19 @@ def test_charts_hold_the_history(page: Page) -> None:
     assert raw["x"] == list(range(1, STEPS + 1))
     assert raw["y"][:3] == [6.0, 3.0, 2.0]
     assert charts["bits_per_byte"]["traces"][0]["y"] == [1.25]
+
+
+def test_sources_and_coherence_have_their_curves() -> None:
+    """Guards against a bandit that nobody can watch: shares are of all steps, scores are means of a round."""
+    drawn = [{"step": n, "source": "ab"[n % 4 == 0]} for n in range(1, 401)]
+    a, b = share_traces(drawn)
+    assert (a["name"], b["name"]) == ("a", "b") and abs(np.mean(a["y"]) - 0.75) < 0.05
+    assert all(abs(x + y - 1) < 1e-4 for x, y in zip(a["y"], b["y"], strict=True))
+    assert share_traces(drawn[:3]) == []
+    samples = [{"step": 5, "coherence": 90.0}, {"step": 5, "coherence": 70.0}, {"step": 6}]
+    (trace,) = coherence_traces(samples)
+    assert (trace["x"], trace["y"]) == ([5], [80.0])
+    assert coherence_traces(samples[2:]) == []
 
 
 def test_text_of_the_model_is_escaped(tmp_path: Path) -> None:

@@ -76,6 +76,13 @@ def test_byte_order_marks_blank_lines_and_empty_files(tmp_path: Path) -> None:
     assert [item.reason for item in feed(tmp_path).items if item.parsed is None] == ["empty file"]
 
 
+def test_a_name_that_is_not_utf8_is_a_name(tmp_path: Path) -> None:
+    """Guards old archives: names from another time must not end in a traceback."""
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as file:
+        file.write("x")
+    assert documents(tmp_path) == [Prose("x")]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [

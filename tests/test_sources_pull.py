@@ -15,6 +15,9 @@ from hubstub import Hub
 
 from andrea.errors import DataError
 from andrea.megachat import Conversation, Turn
+from andrea.sources import hub
+from andrea.sources.catalogue import find_dataset
+from andrea.sources.pull import preview
 from andrea.sources.shards import read_bucket, read_manifest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +68,18 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
         assert f"bytes={have}-" in " ".join(hub.requests)
     assert stored(tmp_path).read_bytes() == data
     assert sum(part["documents"] for part in read_manifest(tmp_path / "raw")["buckets"].values()) == 12_000
+
+
+def test_a_preview_without_a_network_names_the_place_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against advice that puts 1.7 GB where no pull ever looks."""
+
+    def refuse(_: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(hub, "resolve", refuse)
+    dataset = find_dataset("hermes3")
+    with pytest.raises(DataError, match=f"data/raw/hermes3/{dataset.revision}/download/{dataset.file}"):
+        next(preview("hermes3", 2, lock=tmp_path / "lock.json"))
 
 
 def test_a_preview_streams_from_the_pin(tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ from tiny_run import NAME, promised, set_experiment
 from andrea import proxy
 from andrea.checkpoint import bin_path, steps_in
 from andrea.errors import CheckpointError, RunError
+from andrea.experiment import load
 from andrea.recordfile import read_records
 from andrea.training import loop
+from andrea.training.pivot import set_aside
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +145,19 @@ def test_a_pivot_that_has_passed_goes_back(tmp_path: Path, undisturbed: dict[str
     project.edit()
     assert project.train() == 0
     assert promised(project.root) == plain
+
+
+def test_files_that_are_gone_do_not_stop_the_way_back(tmp_path: Path) -> None:
+    """Guards against a traceback half way through, when someone has deleted samples or a large file."""
+    project = Project(tmp_path)
+    assert project.train() == 0
+    (project.run / f"{NAME}.samples.json").unlink()
+    bin_path(project.run / "checkpoints", 60).unlink()
+    project.edit(polish=POLISH)
+    aside = set_aside(load(project.path), project.run, PIVOT)
+    assert aside is not None
+    assert steps_in(aside)[-1] == 60
+    assert steps_in(project.run / "checkpoints")[-1] <= PIVOT
 
 
 def test_an_edited_section_goes_back_to_the_pivot(tmp_path: Path) -> None:

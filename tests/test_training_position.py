@@ -79,6 +79,9 @@ def test_a_saved_state_does_not_change_afterwards() -> None:
         {"window": {"number": 0, "start": 0, "sources": ["a", "b"], "place": 2, "losses": [1.0, 1.0]}},
         {"window": {"number": 0, "start": 0, "sources": ["a"] * 9, "place": 2, "losses": ["x", 1]}},
         {"firehose": None},
+        {"step": 2.0},
+        {"pulls": {"a": -1, "b": 3}},
+        {"window": {"number": "0", "start": 0, "sources": ["a"] * 9, "place": 2, "losses": [1.0, 1.0]}},
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:

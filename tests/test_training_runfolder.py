@@ -74,7 +74,7 @@ def test_a_name_that_is_taken_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / f"EXP.{A.short}" / "mine").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"fingerprint": "0", "train": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"fingerprint": "0", "train": {}}', '{"train": NaN}'])
 def test_a_folder_that_cannot_say_what_it_is_is_an_error(tmp_path: Path, text: str) -> None:
     """Neither resumed nor overwritten."""
     visit(tmp_path, A)

@@ -1,5 +1,6 @@
 """One allocation for everything, cut by a plan; after the start every further request is an error."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,15 @@ import numpy as np
 from andrea.engine.buffers_cpu import cpu_buffers
 from andrea.engine.buffers_cuda import cuda_buffers
 from andrea.engine.kernels import Array
+from andrea.engine.layout import count
 from andrea.engine.plan import ALIGN, Buffer, MemoryPlan, make_plan
 from andrea.errors import EngineError
 from andrea.experiment import Experiment
 
-__all__ = ["Arena", "Buffer", "MemoryPlan", "plan_memory"]
+__all__ = ["Arena", "Buffer", "MemoryPlan", "plan_memory", "require_memory"]
+
+MOST_PARAMETERS = 2**31 - 1  # int32 in the checkpoint's header
+STATE_BYTES = 3 * 4  # weights, m and v of a parameter
 
 
 def plan_memory(experiment: Experiment) -> MemoryPlan:
@@ -21,6 +26,28 @@ def plan_memory(experiment: Experiment) -> MemoryPlan:
         return make_plan(cpu_buffers(shape, train.batch_size // train.microbatches, train.partitions))
     rows = train.batch_size // train.microbatches
     return make_plan(cuda_buffers(shape, rows, train.precision, train.microbatches))
+
+
+def require_memory(experiment: Experiment) -> None:
+    """EngineError for a model that no checkpoint could hold, or that this machine could not, before anything is made.
+
+    The system itself promises memory that it does not have, and kills the process hours later.
+    """
+    n, machine = count(experiment.shape), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if n > MOST_PARAMETERS:
+        raise EngineError(
+            f"a model must have at most {MOST_PARAMETERS:,} parameters, which is what a checkpoint can count",
+            got=f"{n:,}",
+            fix="lower model.d_model, model.n_layers or tokenizer.segments",
+        )
+    state = STATE_BYTES * n
+    needed = state + plan_memory(experiment).total if experiment.train.engine == "cpu" else state
+    if needed > machine:
+        raise EngineError(
+            f"{experiment.name} needs {needed / 1e9:,.1f} GB of main memory: its buffers and one checkpoint",
+            got=f"a machine with {machine / 1e9:,.1f} GB",
+            fix="lower train.batch_size or the model's sizes, raise train.microbatches, or take a larger machine",
+        )
 
 
 class Arena:

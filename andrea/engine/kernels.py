@@ -1,4 +1,4 @@
-"""The ops that an engine is made of, by the seed's names: one field a kernel, filled by a set of implementations."""
+"""The ops that an engine is made of, one field a kernel, filled by a set of implementations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

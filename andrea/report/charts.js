@@ -18,8 +18,10 @@ for (const chart of charts) {
     margin: { l: 55, r: 15, t: 30, b: chart.traces.length > 1 ? 90 : 45 },
     legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" },
     hovermode: "x unified",
-    xaxis: { title: { text: "step" } },
-    yaxis: { title: { text: chart.unit }, type: chart.log ? "log" : "linear" },
+    colorway: ["#4a90d9", "#f28e2b", "#3fa66b", "#e15759", "#a678c8", "#9c755f", "#d37295", "#8a8f98"], // on white and on black
+    // with a format, logarithmic axes write 0.5 where they would write a small 5
+    xaxis: { title: { text: "step" }, tickformat: ",~r", zeroline: false },
+    yaxis: { title: { text: chart.unit }, tickformat: "~g", type: chart.log ? "log" : "linear", rangemode: chart.whole ? "tozero" : "normal" },
   };
   const place = document.getElementById("chart-" + chart.id);
   Plotly.newPlot(place, chart.traces, layout, { responsive: true, displaylogo: false });

@@ -58,7 +58,7 @@ def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
     everything: Points = [(record["step"], record["loss"]) for record in records]
     steps = len(everything)
     traces = [
-        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.35),
+        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.5),
         trace("smoothed", smoothed(everything, steps), mode="lines"),
     ]
     sources = sorted({record["source"] for record in records})
@@ -67,6 +67,25 @@ def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
             own: Points = [(record["step"], record["loss"]) for record in records if record["source"] == source]
             traces.append(trace(source, smoothed(own, len(own)), mode="lines", line={"width": 1}))
     return traces
+
+
+def share_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
+    """What part of the steps each source had, as a running mean; nothing when there is one source."""
+    sources, steps = sorted({record["source"] for record in records}), len(records)
+    if len(sources) < 2:
+        return []
+    drawn = {source: [(r["step"], float(r["source"] == source)) for r in records] for source in sources}
+    return [trace(source, smoothed(list(points), steps), mode="lines") for source, points in drawn.items()]
+
+
+def coherence_traces(samples: Sequence[dict[str, Any]]) -> list[Trace]:
+    """Mean score of every round of samples that has scores; nothing when none has."""
+    rounds: dict[int, list[float]] = {}
+    for sample in samples:
+        if "coherence" in sample:
+            rounds.setdefault(sample["step"], []).append(sample["coherence"])
+    points: Points = [(step, sum(scores) / len(scores)) for step, scores in sorted(rounds.items())]
+    return [trace("mean of the samples", thinned(points), mode="lines+markers")] if points else []
 
 
 def line_traces(records: Sequence[dict[str, Any]], key: str, name: str) -> list[Trace]:

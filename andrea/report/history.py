@@ -31,7 +31,7 @@ def read_run(experiment: Experiment, root: Path) -> Run:
         raise DataError(
             f"{path} must hold every step from 1 to {last}",
             got=f"{len(steps)} steps" if path.exists() else "no such file",
-            fix=f"put the file back, or train anew: python -m andrea fresh {name}, then the same command again",
+            fix=f"put the file back, or train anew: .venv/bin/andrea fresh {name}, then the same command again",
         )
     validations = [_checked_validation(record, path) for record in records if "validation" in record]
     archives = sorted((int(p.name), p) for p in (folder / "archive").glob("*") if p.name.isdecimal())

@@ -14,7 +14,11 @@ from andrea.report import curves, facts
 from andrea.report.history import Run, by_step, read_run
 
 _PARTS = ("template.html", "style.css", "charts.js")
-_SECTIONS = [("evaluation", "Final evaluation"), ("samples", "Samples"), ("data", "Data"), ("experiment", "Experiment")]
+_SECTIONS = [("evaluation", "Final evaluation"), ("samples", "Samples"), ("data", "Data")]
+_TOKENIZER = (
+    "What it was learned from; how many bytes a token stands for (mix: as training weighs the sources); the share of its segments "
+    "that each source uses; and overlap, the share that a small sample of the same mix, of the head or of one source also gives."
+)
 _LAST = 100  # steps that the final training loss is a mean of
 
 
@@ -29,7 +33,12 @@ def render(experiment: Experiment, root: Path) -> str:
         name=experiment.name,
         description=experiment.description,
         figures=_figures(experiment, run),
-        contents=[(c["id"], c["title"]) for c in charts] + _SECTIONS + [(id_, title) for id_, title, _, _ in tables],
+        contents=[
+            *((c["id"], c["title"]) for c in charts),
+            *_SECTIONS,
+            *((id_, title) for id_, title, _, _ in tables),
+            ("experiment", "Experiment"),
+        ],
         charts=charts,
         samples=by_step(run.samples),
         data=facts.data_rows(experiment, root, run),
@@ -44,7 +53,7 @@ def render(experiment: Experiment, root: Path) -> str:
 
 
 def _charts(run: Run) -> list[dict[str, Any]]:
-    """id, title, text, unit, log axis at first, traces."""
+    """id, title, text, unit, log axis at first, traces; whole: the axis begins at 0."""
     rate = curves.line_traces(run.steps, "lr", "learning rate")
     norm = curves.line_traces(run.steps, "norm", "gradient norm")
     rows = [
@@ -56,6 +65,14 @@ def _charts(run: Run) -> list[dict[str, Any]]:
             True,
             curves.loss_traces(run.steps),
         ),
+        (
+            "shares",
+            "Sources",
+            "What part of the steps drew from each source, as a running mean.",
+            "share",
+            False,
+            curves.share_traces(run.steps),
+        ),
         ("norm", "Gradient norm", "Global L2 norm before clipping.", "L2 norm", True, norm),
         ("rate", "Learning rate", "Linear warm-up, then a cosine.", "learning rate", False, rate),
         *(
@@ -65,8 +82,17 @@ def _charts(run: Run) -> list[dict[str, Any]]:
                 ("nats_per_token", "nats per token", "Held-out text of each source; comparable with the loss."),
             )
         ),
+        (
+            "coherence",
+            "Coherence of the samples",
+            "0 to 100, of everything that was written, also past the reply. Low when the model repeats itself or makes up words; sense is not asked for.",
+            "score",
+            False,
+            curves.coherence_traces(run.samples),
+        ),
     ]
-    return [dict(zip(("id", "title", "text", "unit", "log", "traces"), row, strict=True)) for row in rows]
+    charts = [dict(zip(("id", "title", "text", "unit", "log", "traces"), row, strict=True)) for row in rows]
+    return [chart | {"whole": chart["unit"] in ("share", "score")} for chart in charts]
 
 
 def _figures(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
@@ -90,7 +116,7 @@ def _figures(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
 def _tables(experiment: Experiment, root: Path, run: Run) -> list[tuple[str, str, str, facts.Rows]]:
     """(id, title, text, rows)"""
     return [
-        ("tokenizer", "Tokenizer", "", facts.tokenizer_rows(experiment, root)),
+        ("tokenizer", "Tokenizer", _TOKENIZER, facts.tokenizer_rows(experiment, root)),
         ("timings", "Timings", "Of each stage when it last ran.", facts.timing_rows(experiment, root, run)),
         ("versions", "Versions", "What can change the bits of a run.", facts.version_rows(experiment, root)),
         ("hashes", "Hashes", "sha256 of every archived file.", facts.hash_rows(experiment, root)),

@@ -28,7 +28,8 @@ def feed(folder: Path) -> Feed:
     digest = hashlib.sha256()
     for path in paths:
         _require_readable(path)
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
+        name = os.fsencode(path.relative_to(folder).as_posix())  # which need not be UTF-8
+        digest.update(name + f"\0{sha256_file(path)}\n".encode())
     facts = {"files": str(folder), "left_out_files": skipped}
     total = sum(path.stat().st_size for path in paths)
     return Feed(digest.hexdigest(), _items(paths), total, "bytes", facts)

@@ -54,7 +54,8 @@ def preview(dataset_name: str, count: int, *, lock: Path) -> Iterator[str]:
         raise DataError(
             "a preview is of a data set of the hub in JSONL", got=got, fix="pull it, and look at its shards"
         )
-    locked = hub.lock_or_resolve(dataset, lock, hub.download_folder(Path()), offline=False)
+    place = hub.download_folder(Path("data", "raw", dataset.name, dataset.revision))  # where a pull looks for it
+    locked = hub.lock_or_resolve(dataset, lock, place, offline=False)
     by_hand = "a preview needs the hub; look into the pulled file instead"
     try:
         with reaching(dataset, by_hand):

@@ -42,7 +42,7 @@ def open_data(experiment: Experiment, root: Path) -> TrainingData:
 def _open(folder: Path, manifest: Mapping[str, Any], source: str, split: str) -> Btok:
     try:
         entry = manifest["sources"][source][split]
-        path, sha256 = folder / str(entry["file"]), entry["sha256"]
+        path, sha256 = folder / f"{source}.{split}.btok", entry["sha256"]
     except (KeyError, TypeError) as cause:
         raise _stale(folder, f"no entry for {source}.{split}") from cause
     tokens = open_btok(path)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from andrea.files import storing
+from andrea.files import require_file, storing
 from andrea.progress import Progress
 
 _LOG_SECONDS = 10.0
@@ -23,6 +23,7 @@ class Log:
         self._loss: float | None = None
 
     def open(self, path: Path) -> None:
+        require_file(path)
         with storing(path):
             self._file = path.open("ab", buffering=0)
         for line in self._earlier:

@@ -61,11 +61,13 @@ def set_aside(experiment: Experiment, folder: Path, step: int) -> Path | None:
     with storing(aside):
         (aside / "archive").mkdir(parents=True)
         for file in (f"{experiment.name}.loss.json", f"{experiment.name}.samples.json"):
-            write_atomic(aside / file, (folder / file).read_bytes())
+            if (folder / file).exists():  # people delete samples; checkpoints from before the first need none
+                write_atomic(aside / file, (folder / file).read_bytes())
         for old in obsolete:
             binary = bin_path(checkpoints, old)
             for part in (manifest_path(binary), state_path(binary), binary):
-                os.rename(part, aside / part.name)
+                if part.exists():
+                    os.rename(part, aside / part.name)
         for old in _archived(folder):
             if old > step:
                 os.rename(folder / "archive" / str(old), aside / "archive" / str(old))

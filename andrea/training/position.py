@@ -77,8 +77,10 @@ class Position:
             losses = [float(x) for x in plan["losses"]]
             position = cls(state["step"], window, losses, dict(state["pulls"]), state["polish"])
             firehose_state = dict(state["firehose"])
+            counts = (position.step, window.number, window.start, *position.pulls.values())
             fits = (
-                sorted(position.pulls) == sorted(sources)
+                all(type(n) is int and n >= 0 for n in counts)
+                and sorted(position.pulls) == sorted(sources)
                 and set(window.sources) <= set(sources)
                 and window.start + len(position.losses) == position.step == sum(position.pulls.values())
                 and len(position.losses) == plan["place"] < len(window.sources)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from andrea.engine import versions
+from andrea.errors import DataError
 from andrea.files import read_json, write_json
 from andrea.sourcehash import source_hash
 
@@ -40,6 +41,19 @@ def note_versions(path: Path, step: int, now: Mapping[str, str]) -> None:
 
 
 def read_versions(path: Path) -> list[dict[str, Any]]:
-    """The run's record; empty when it has none yet."""
-    entries: list[dict[str, Any]] = read_json(path, "the run's versions")["made_with"] if path.exists() else []
+    """The run's record; empty when it has none yet. DataError when it was edited into something else."""
+    entries = read_json(path, "the run's versions").get("made_with") if path.exists() else []
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+        raise DataError(
+            f"{path} must say what the run was made with", got="another shape", fix="bring it back, or delete it"
+        )
     return entries
+
+
+def _is_entry(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"from_step", "versions"}
+        and type(value["from_step"]) is int
+        and isinstance(value["versions"], dict)
+    )

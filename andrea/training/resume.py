@@ -57,7 +57,7 @@ class Finder:
             raise RunError(
                 f"one of the checkpoints in {folder} must be usable",
                 got=f"{len(steps)} that are not, named above",
-                fix=f"bring the run's files back, or train anew: python -m andrea fresh {self.experiment.name}",
+                fix=f"bring the run's files back, or train anew: .venv/bin/andrea fresh {self.experiment.name}",
             )
         return new_run(self.experiment)
 
@@ -66,7 +66,11 @@ class Finder:
         manifest = check_owner(path, self.fingerprint)
         self._check_records(path, manifest)
         checkpoint, state, manifest = load(path, count(self.experiment.shape))
-        if state.get("step") != checkpoint.step or state.get("fingerprint") != self.fingerprint:
+        if (
+            state.get("step") != checkpoint.step
+            or state.get("fingerprint") != self.fingerprint
+            or "polish" not in state
+        ):
             raise CheckpointError(
                 f"{path} and its state must belong together", got=state.get("step"), fix="use another"
             )
@@ -103,6 +107,12 @@ def new_run(experiment: Experiment) -> Start:
 
 def check_owner(path: Path, fingerprint: str) -> Manifest:
     """The manifest of a checkpoint of this run. CheckpointError when there is none, or it is another run's."""
+    if not manifest_path(path).exists():
+        raise CheckpointError(
+            f"{path} must have its manifest beside it, {manifest_path(path).name}",
+            got="no such file",
+            fix="name a step_NNNNNN.bin in the run's checkpoints/; a published model.bin cannot be trained on",
+        )
     manifest = Manifest.read(manifest_path(path))
     if manifest.fingerprint != fingerprint:
         raise CheckpointError(
@@ -122,7 +132,7 @@ def check_target(start: Start, experiment: Experiment, steps_kept: Sequence[int]
         raise RunError(
             f"train.steps of {experiment.name} must not lie behind its run, which has finished step {step:,}",
             got=f"train.steps {wanted:,}",
-            fix=f"raise it to {step:,} or more, or put the run aside: python -m andrea fresh {experiment.name}{way}",
+            fix=f"raise it to {step:,} or more, or put the run aside: .venv/bin/andrea fresh {experiment.name}{way}",
         )
 
 

@@ -31,6 +31,7 @@ def explained(function):
     return call
 
 
+explained(hooks.require_project)(ROOT)
 _loaded = [explained(load)(path) for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))]
 EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
 RAW = explained(paths.raw_datasets)(_loaded)

@@ -1,0 +1,50 @@
+"""The documents agree with the code: files that they name are there, and the table of models is what the code counts."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from andrea.engine.layout import count
+from andrea.experiment import load
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ["README.md", "docs/ANDREA.md", "docs/FIREHOSE-BANDIT.md", "kernels/README.md", "benchmarks/README.md"]
+OF_THE_TREE = r"(?:andrea|benchmarks|docs|kernels|locks|scripts|tests|workflow)/[\w./-]+\.\w+"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_a_document_names_are_there(name: str) -> None:
+    """A renamed module left its old name in the reading order."""
+    named = set(re.findall(OF_THE_TREE, (ROOT / name).read_text()))
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["TINY", "12M", "120M"])
+def test_the_table_of_models_is_what_the_code_counts(name: str) -> None:
+    """An edit of an experiment left the document with another model."""
+    e = load(ROOT / f"experiments/ANDREA-{name}-TRAIN.json")
+    m = e.model
+    row = [
+        f"ANDREA-{name}",
+        *(f"{n:,}" for n in (e.vocab_size, m.d_model, m.n_heads, m.n_layers, m.context, count(e.shape))),
+    ]
+    assert f"| {' | '.join(row)} |" in (ROOT / "docs/ANDREA.md").read_text()
+
+
+def test_every_benchmark_is_told_how_to_repeat() -> None:
+    """A benchmark was added, and nobody could say how its figures had come about."""
+    text = (ROOT / "benchmarks/README.md").read_text()
+    programs = {path.name for path in (ROOT / "benchmarks").glob("*.py")} - {"svg.py"}
+    assert [name for name in sorted(programs) if name not in text] == []
+
+
+def test_names_that_an_example_imports_are_there() -> None:
+    """The example of a document no longer ran after a function had got another name."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/ANDREA.md").read_text(), re.DOTALL)
+    imports = [node for node in ast.walk(ast.parse(example)) if isinstance(node, ast.ImportFrom)]
+    assert len(imports) > 5
+    for node in imports:
+        assert all(hasattr(importlib.import_module(str(node.module)), name.name) for name in node.names), node.module
