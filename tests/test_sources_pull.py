@@ -78,7 +78,7 @@ def test_a_preview_without_a_network_names_the_place_by_hand(tmp_path: Path, mon
 
     monkeypatch.setattr(hub, "resolve", refuse)
     dataset = find_dataset("hermes3")
-    with pytest.raises(DataError, match=f"data/raw/hermes3/{dataset.revision}/download/{dataset.file}"):
+    with pytest.raises(DataError, match=f"data/raw/hermes3/{dataset.revision}/download/{dataset.files[0]}"):
         next(preview("hermes3", 2, lock=tmp_path / "lock.json"))
 
 
