@@ -5,10 +5,11 @@ trainer, because an edit of the engine must not throw away a model that took day
 """
 
 _PULL = [f"andrea/sources/{name}.py" for name in ("pull", "feed", "shards", "records")]
+_HUB = ("hub", "lockfile", "rows", "forms", "jsonl", "hermes", "oasst", "books")
 _TEXT = ["andrea/megachat.py", "andrea/packed.py"]
 
 PULL = {
-    "hub": [*_PULL, *_TEXT, *(f"andrea/sources/{name}.py" for name in ("hub", "lockfile", "rows", "jsonl", "hermes"))],
+    "hub": [*_PULL, *_TEXT, *(f"andrea/sources/{name}.py" for name in _HUB)],
     "package": [*_PULL, *_TEXT, "andrea/sources/chitchat.py"],
     "synthetic": [*_PULL, *_TEXT, "andrea/sources/synthetic.*", "andrea/sources/talkrows.py", "andrea/philox.py"],
     "files": [*_PULL, *_TEXT, "andrea/sources/folder.py"],

@@ -16,6 +16,7 @@ from andrea.sources.catalogue import find_dataset
 from andrea.sources.pull import pull
 
 HERMES = find_dataset("hermes3")
+HERMES_FILE = HERMES.files[0]
 
 
 def row(human: str, reply: str, system: str = "") -> dict[str, Any]:
@@ -36,7 +37,7 @@ def jsonl(values: list[Any]) -> bytes:
 
 def serve(data: bytes, **settings: Any) -> Hub:
     """A hub whose Hermes-3 is `data`, at the pinned commit."""
-    return Hub({HERMES.repo: Repo({HERMES.file: data, "README.md": b"# x"}, HERMES.revision)}, **settings)
+    return Hub({HERMES.repo: Repo({HERMES_FILE: data, "README.md": b"# x"}, HERMES.revision)}, **settings)
 
 
 @contextmanager
@@ -59,4 +60,4 @@ def pull_hermes(folder: Path, *, offline: bool = False) -> None:
 
 def stored(folder: Path) -> Path:
     """Where the pulled file must lie."""
-    return folder / "raw" / "download" / HERMES.file
+    return folder / "raw" / "download" / HERMES_FILE

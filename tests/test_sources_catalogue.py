@@ -19,6 +19,9 @@ def test_the_shipped_sources() -> None:
         "hermes3-general",
         "hermes3-creative",
         "hermes3-roleplay",
+        "smoltalk",
+        "oasst",
+        "gutenberg",
         "chitchat",
         "synthetic-chat",
     ]
@@ -39,7 +42,9 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         entry("hermes-general", SPEC)
     with pytest.raises(DataError, match=re.escape('did you mean "chitchat"?')):
         find_dataset("chit-chat")
-    with pytest.raises(DataError, match="choose one of: chitchat, hermes3, synthetic-chat"):
+    with pytest.raises(
+        DataError, match="choose one of: chitchat, gutenberg, hermes3, oasst2, smol-smoltalk, synthetic-chat"
+    ):
         find_dataset("xyz")
 
 
@@ -51,7 +56,10 @@ def test_own_text_is_a_data_set_of_its_own() -> None:
         assert known == own_files(source, "texts").entry("all")
 
 
-UNPINNED = "{kind: hub, revision: main, buckets: [a], licence: l, provenance: p, repo: r, file: f, path: h}"
+def hub_entry(revision: str = "0" * 40, files: str = "[f]", form: str = "jsonl") -> str:
+    """A catalogue of one data set of the hub."""
+    facts = f"revision: '{revision}', files: {files}, form: {form}"
+    return f"datasets: {{x: {{kind: hub, {facts}, buckets: [a], licence: l, provenance: p, repo: r, path: h}}}}\nsources: {{}}"
 
 
 @pytest.mark.parametrize(
@@ -61,10 +69,13 @@ UNPINNED = "{kind: hub, revision: main, buckets: [a], licence: l, provenance: p,
         ("[1]", "its keys must be datasets and sources"),
         ("datasets: {x: {kind: ftp}}\nsources: {}", "the data set x must have a kind of"),
         ("datasets: {x: {kind: synthetic, revision: v1}}\nsources: {}", "the data set x must have a kind of"),
-        (
-            f"datasets: {{x: {UNPINNED}}}\nsources: {{}}",
-            "the data set x must be pinned to a full commit",
-        ),
+        (hub_entry(revision="main"), "the data set x must be pinned to a full commit"),
+        (hub_entry(form="xml"), "the form of the data set x must be one of jsonl, messages, oasst, books"),
+        (hub_entry(files="[]"), "the files of the data set x must be a list of different names"),
+        (hub_entry(files="[a, a]"), "the files of the data set x must be a list of different names"),
+        (hub_entry(files="[../a]"), "the files of the data set x must be plain paths"),
+        (hub_entry(files="[a/../b]"), "the files of the data set x must be plain paths"),
+        (hub_entry(files="[/a]"), "the files of the data set x must be plain paths"),
         (
             "datasets: {}\nsources: {s: {dataset: x, bucket: all}}",
             "source s must name a data set and one of its buckets",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubcases import HERMES, jsonl, led_to, pull_hermes, rows, serve, stored
+from hubcases import HERMES, HERMES_FILE, jsonl, led_to, pull_hermes, rows, serve, stored
 from hubstub import Hub
 from huggingface_hub import constants
 
@@ -31,7 +31,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def transfers(hub: Hub) -> list[str]:
     """The requests for the file itself."""
-    return [line for line in hub.requests if f"/resolve/{HERMES.revision}/{HERMES.file}" in line]
+    return [line for line in hub.requests if f"/resolve/{HERMES.revision}/{HERMES_FILE}" in line]
 
 
 def left(folder: Path) -> list[str]:
@@ -62,14 +62,12 @@ def test_a_pull_fills_buckets_lock_and_manifest(hub: Hub, tmp_path: Path) -> Non
     got = manifest(tmp_path)
     assert {name: bucket["documents"] for name, bucket in got["buckets"].items()} == dict.fromkeys(HERMES.buckets, 100)
     assert (got["dataset"], got["revision"], got["licence"]) == ("hermes3", HERMES.revision, "Apache-2.0")
-    assert got["sha256"] == files.sha256_bytes(DATA)
+    assert got["hub_files"] == [{"file": HERMES_FILE, "sha256": files.sha256_bytes(DATA)}]
     lock = json.loads((tmp_path / "lock.json").read_bytes())["datasets"]["hermes3"]
     assert lock == {
         "repo": HERMES.repo,
         "revision": HERMES.revision,
-        "file": HERMES.file,
-        "size": len(DATA),
-        "sha256": files.sha256_bytes(DATA),
+        "files": [{"file": HERMES_FILE, "size": len(DATA), "sha256": files.sha256_bytes(DATA)}],
     }
 
 
@@ -125,7 +123,7 @@ def test_a_dead_hub_leaves_a_part_to_go_on_with(hub: Hub, tmp_path: Path) -> Non
     hub.requests.clear()
     pull_hermes(tmp_path)
     assert [line.split()[-1] for line in transfers(hub)] == [f"bytes={have}-"]
-    assert left(tmp_path / "raw" / "download") == [HERMES.file]
+    assert left(tmp_path / "raw" / "download") == [HERMES_FILE]
 
 
 def test_a_hub_without_ranges_starts_again(hub: Hub, tmp_path: Path) -> None:
@@ -144,7 +142,7 @@ def test_a_full_part_of_other_bytes_is_not_believed(hub: Hub, tmp_path: Path, si
     pull_hermes(tmp_path)
     stored(tmp_path).unlink()
     (tmp_path / "raw" / "manifest.json").unlink()
-    part = stored(tmp_path).with_name(f".{HERMES.file}.{files.sha256_bytes(DATA)[:16]}.part")
+    part = stored(tmp_path).with_name(f".{HERMES_FILE}.{files.sha256_bytes(DATA)[:16]}.part")
     part.write_bytes(b"x" * size)
     if size == len(DATA):
         fails(tmp_path, says="with the sha256")
@@ -172,7 +170,7 @@ def test_a_file_put_in_place_by_hand_is_taken_offline(hub: Hub, tmp_path: Path) 
     path = Path(re.search(r"at (\S+), then pull with --offline", text)[1])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(DATA[:-1])
-    fails_with = pytest.raises(DataError, match=f"must be {HERMES.file} of {HERMES.repo}.*sha256")
+    fails_with = pytest.raises(DataError, match=f"must be {HERMES_FILE} of {HERMES.repo}.*sha256")
     with fails_with:
         pull_hermes(tmp_path, offline=True)
     path.write_bytes(DATA[:-2] + b"?\n")
@@ -216,7 +214,7 @@ def test_missing_revision_repository_and_file(hub: Hub, tmp_path: Path) -> None:
     repo.commit = "1" * 40
     fails(tmp_path, kind=Unreachable, says="no such revision")
     repo.commit = HERMES.revision
-    repo.files["other.jsonl"] = repo.files.pop(HERMES.file)
+    repo.files["other.jsonl"] = repo.files.pop(HERMES_FILE)
     fails(tmp_path, says=r"no sha256 for hermes-3-dataset.jsonl, but the files .*other.jsonl")
     del hub.repos[HERMES.repo]
     fails(tmp_path, kind=Unreachable, says="the hub knows no such data set")
@@ -286,7 +284,7 @@ def test_too_small_a_disk_is_found_before_the_first_byte(
 
 def test_a_disk_that_fills_up_gets_its_room_back(hub: Hub, tmp_path: Path) -> None:
     """Guards the failure that no check can foresee. /dev/full is a disk without room: the system's own ENOSPC."""
-    part = stored(tmp_path).with_name(f".{HERMES.file}.{files.sha256_bytes(DATA)[:16]}.part")
+    part = stored(tmp_path).with_name(f".{HERMES_FILE}.{files.sha256_bytes(DATA)[:16]}.part")
     part.parent.mkdir(parents=True)
     part.symlink_to("/dev/full")
     fails(tmp_path, kind=StorageError, says="must be writable")

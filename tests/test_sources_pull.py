@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubcases import HERMES, jsonl, led_to, pull_hermes, row, rows, serve, stored
+from hubcases import HERMES, HERMES_FILE, jsonl, led_to, pull_hermes, row, rows, serve, stored
 from hubstub import Hub
 
 from andrea.errors import DataError
@@ -78,7 +78,7 @@ def test_a_preview_without_a_network_names_the_place_by_hand(tmp_path: Path, mon
 
     monkeypatch.setattr(hub, "resolve", refuse)
     dataset = find_dataset("hermes3")
-    with pytest.raises(DataError, match=f"data/raw/hermes3/{dataset.revision}/download/{dataset.file}"):
+    with pytest.raises(DataError, match=f"data/raw/hermes3/{dataset.revision}/download/{dataset.files[0]}"):
         next(preview("hermes3", 2, lock=tmp_path / "lock.json"))
 
 
@@ -86,7 +86,7 @@ def test_a_preview_streams_from_the_pin(tmp_path: Path) -> None:
     """Guards against the two traps of load_dataset: a local folder of the same name, and any revision but the pin."""
     shadow = tmp_path / HERMES.repo
     shadow.mkdir(parents=True)
-    (shadow / HERMES.file).write_bytes(jsonl([row("shadow", "shadow")]))
+    (shadow / HERMES_FILE).write_bytes(jsonl([row("shadow", "shadow")]))
     with serve(jsonl([[], *rows(60_000)])) as hub:
         process = script(tmp_path, hub, "--preview", "3")
         text, errors = process.communicate(timeout=60)

@@ -10,7 +10,7 @@ from andrea import stagecode
 ROOT = Path(__file__).resolve().parent.parent
 # stage -> what its command imports first, beside andrea.cli
 STAGES = {
-    "hub": (["andrea.sources.hub", "andrea.sources.jsonl", "andrea.sources.shards"], stagecode.PULL["hub"]),
+    "hub": (["andrea.sources.hub", "andrea.sources.forms", "andrea.sources.shards"], stagecode.PULL["hub"]),
     "package": (["andrea.sources.chitchat", "andrea.sources.shards"], stagecode.PULL["package"]),
     "synthetic": (["andrea.sources.synthetic", "andrea.sources.shards"], stagecode.PULL["synthetic"]),
     "files": (["andrea.sources.folder", "andrea.sources.shards"], stagecode.PULL["files"]),

@@ -2,8 +2,9 @@
 
     catalogue  sources.yaml: which data sets and sources there are, their licences and where they come from
     pull       one data set -> shards of documents with a manifest (data/raw/<dataset>/<revision>/)
-    hub        pinned revisions, the lock file, the checked download; rows reads the file through `datasets`
-    hermes, chitchat, synthetic, folder     what each kind of data set yields
+    hub        pinned revisions, the lock file, the checked download; rows reads the files through `datasets`
+    forms       what the hub's files hold: jsonl (with the buckets of hermes), conversations, oasst trees, books
+    chitchat, synthetic, folder     what the other kinds of data set yield
     records    JSON from outside -> documents; shards writes and reads them
 
 Importing this package sets the environment of the hub's libraries, which read it once, when they are imported:

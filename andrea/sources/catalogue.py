@@ -21,10 +21,12 @@ from andrea.experiment import SourceSpec
 ALL = "all"
 LOCAL = "local"
 _KEYS = {
-    "hub": {"repo", "file", "path"},
+    "hub": {"repo", "files", "form", "path"},
     "package": {"package", "module", "file", "sha256"},
     "synthetic": set(),
 }
+FORMS = ("jsonl", "messages", "oasst", "books")  # what the files of a hub data set hold: forms.py
+_FILE = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*")
 _COMMON = {"kind", "revision", "buckets", "licence", "provenance"}
 
 
@@ -51,6 +53,8 @@ class Dataset:
     provenance: str
     repo: str = ""
     path: str = ""
+    files: tuple[str, ...] = ()
+    form: str = ""
     package: str = ""
     module: str = ""
     file: str = ""
@@ -136,7 +140,22 @@ def _dataset(name: str, value: dict[str, Any]) -> Dataset:
         raise _bad(f"the data set {name} must have a kind of {sorted(_KEYS)} and the keys of that kind", value)
     if kind == "hub" and not re.fullmatch("[0-9a-f]{40}", value["revision"]):
         raise _bad(f"the data set {name} must be pinned to a full commit: 40 hex digits", value["revision"])
-    return Dataset(name=name, **{**value, "buckets": tuple(value["buckets"])})
+    if kind == "hub":
+        _check_files(name, value)
+    tuples: dict[str, tuple[str, ...]] = {key: tuple(value[key]) for key in ("buckets", "files") if key in value}
+    return Dataset(name=name, **{**value, **tuples})
+
+
+def _check_files(name: str, value: dict[str, Any]) -> None:
+    """File names become paths below the download folder: none may lead out of it, and none stand for two."""
+    if value["form"] not in FORMS:
+        raise _bad(f"the form of the data set {name} must be one of {', '.join(FORMS)}", value["form"])
+    files = value["files"]
+    if not isinstance(files, list) or not files or len(set(files)) != len(files):
+        raise _bad(f"the files of the data set {name} must be a list of different names", files)
+    odd = [file for file in files if not _FILE.fullmatch(file)]
+    if odd:
+        raise _bad(f"the files of the data set {name} must be plain paths in its repository", odd)
 
 
 @contextmanager

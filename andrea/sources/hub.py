@@ -3,7 +3,8 @@
 The transfer is our own, over the hub library's session (so its proxies, certificates and tokens hold): the library's
 own download starts from zero after a kill, and takes a file that lies in place for the right one. Here a partial file
 is kept under a temporary name that carries the sha256, goes on where it stopped, and gets its final name only when
-commit, size and sha256 are those of the lock. A file that the user has put in place is checked the same way.
+commit, size and sha256 are those of the lock. A file that the user has put in place is checked the same way. A data set of
+several files is fetched file by file: those that are whole stay.
 
 Nothing waits long: one probe with a short timeout comes first, and the few retries are for transfers that break.
 """
@@ -21,45 +22,65 @@ from andrea.files import require_free, storing, sync_folder
 from andrea.progress import Progress
 from andrea.sources.catalogue import Dataset
 from andrea.sources.huberrors import reaching, unreachable
-from andrea.sources.lockfile import Locked, read_locked, write_locked
+from andrea.sources.lockfile import Locked, LockedFile, read_locked, write_locked
 
 PROBE_SECONDS = 10.0
 READ_SECONDS = 30.0
 WAITS = (0.5, 1.0, 2.0)  # seconds before each further try that follows a try without a new byte
-SHARDS_SHARE = 0.6  # packed shards, at most, as a share of the data set's size
+# packed shards, at most, as a share of the files: Parquet is packed already, and less tightly
+SHARDS_SHARE = {"jsonl": 0.6, "messages": 1.2, "oasst": 1.2, "books": 1.2}
 _COMMIT = "X-Repo-Commit"
 
 
-def download_path(folder: Path, dataset: Dataset) -> Path:
-    """Where the data set's file lies, and where a user may put it by hand."""
-    return folder / "download" / dataset.file
+def download_folder(folder: Path) -> Path:
+    """Where the data set's files lie, as in their repository, and where a user may put them by hand."""
+    return folder / "download"
 
 
-def fetch(dataset: Dataset, folder: Path, lock: Path, *, offline: bool) -> tuple[Path, Locked]:
-    """The data set's file, checked against the lock file; downloaded if it is not there yet.
+def fetch(dataset: Dataset, folder: Path, lock: Path, *, offline: bool) -> tuple[list[Path], Locked]:
+    """The data set's files in the catalogue's order, checked against the lock file; what is missing is downloaded.
 
     Raises Unreachable (a DataError) with the way by hand, DataError for a file that is not the locked one, and
-    StorageError when the disk is too small.
+    StorageError when the disk is too small, which is found before the first byte.
     """
-    path = download_path(folder, dataset)
-    locked = lock_or_resolve(dataset, lock, path, offline=offline)
-    if path.exists():
-        locked.check(path)
-        return path, locked
-    by_hand = _by_hand(path, lock, locked)
+    downloads = download_folder(folder)
+    locked = lock_or_resolve(dataset, lock, downloads, offline=offline)
+    paths = [downloads / wanted.file for wanted in locked.files]
+    missing = []
+    for path, wanted in zip(paths, locked.files, strict=True):
+        if path.exists():
+            wanted.check(path, locked.repo)
+        else:
+            missing.append((path, wanted))
+    if missing:
+        _fetch_missing(dataset, locked, missing, downloads, offline=offline)
+    return paths, locked
+
+
+def _fetch_missing(
+    dataset: Dataset, locked: Locked, missing: list[tuple[Path, LockedFile]], downloads: Path, *, offline: bool
+) -> None:
+    by_hand = _by_hand(missing)
     if offline:
-        raise unreachable(dataset, "--offline, and the file is not on this disk", "pull without --offline", by_hand)
-    with reaching(dataset, by_hand), storing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _download(dataset, locked, path)
-    return path, locked
+        what = "the file is" if len(missing) == 1 else f"{len(missing)} files are"
+        raise unreachable(dataset, f"--offline, and {what} not on this disk", "pull without --offline", by_hand)
+    with storing(downloads):
+        downloads.mkdir(parents=True, exist_ok=True)
+        parts = {path: _part(path, wanted) for path, wanted in missing}
+        todo = sum(max(wanted.size - _size(parts[path]), 0) for path, wanted in missing)
+        share = SHARDS_SHARE[dataset.form]
+        require_free(downloads, todo + int(share * locked.size), f"the data set {dataset.name}")
+    for path, wanted in missing:
+        with reaching(dataset, by_hand), storing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _download(dataset, locked, wanted, path)
 
 
-def lock_or_resolve(dataset: Dataset, lock: Path, path: Path, *, offline: bool) -> Locked:
+def lock_or_resolve(dataset: Dataset, lock: Path, downloads: Path, *, offline: bool) -> Locked:
     """The lock file's entry for `dataset`; when it has none for this revision, the hub is asked and it gets one."""
     locked = read_locked(lock, dataset)
     if locked is None:
-        by_hand = _by_hand(path, lock, None)
+        by_hand = _by_hand_unlocked(dataset, downloads, lock)
         if offline:
             got = f"--offline, and {lock} has no entry for this revision"
             raise unreachable(dataset, got, "pull once without --offline", by_hand)
@@ -70,7 +91,7 @@ def lock_or_resolve(dataset: Dataset, lock: Path, path: Path, *, offline: bool) 
 
 
 def resolve(dataset: Dataset) -> Locked:
-    """Ask the hub for the commit, size and sha256 of the data set's file. One request, no retries."""
+    """Ask the hub for the commit, size and sha256 of the data set's files. One request, no retries."""
     try:
         info = HfApi().dataset_info(dataset.repo, revision=dataset.revision, files_metadata=True, timeout=PROBE_SECONDS)
         found = {item.rfilename: item for item in info.siblings or []}
@@ -78,10 +99,13 @@ def resolve(dataset: Dataset) -> Locked:
         raise _strange(dataset, f"an answer that is not the hub's: {cause!r}") from cause
     if info.sha != dataset.revision:
         raise _strange(dataset, f"commit {info.sha}")
-    item = found.get(dataset.file)
-    if item is None or item.lfs is None:
-        raise _strange(dataset, f"no sha256 for {dataset.file}, but the files {sorted(found)[:20]}")
-    return Locked(dataset.repo, dataset.revision, dataset.file, item.lfs.size, item.lfs.sha256)
+    files = []
+    for file in dataset.files:
+        item = found.get(file)
+        if item is None or item.lfs is None:
+            raise _strange(dataset, f"no sha256 for {file}, but the files {sorted(found)[:20]}")
+        files.append(LockedFile(file, item.lfs.size, item.lfs.sha256))
+    return Locked(dataset.repo, dataset.revision, tuple(files))
 
 
 def probe(dataset: Dataset) -> None:
@@ -92,19 +116,21 @@ def probe(dataset: Dataset) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _download(dataset: Dataset, locked: Locked, path: Path) -> None:
-    """Fetch the file to `path`, going on from a partial one."""
-    part = path.with_name(f".{path.name}.{locked.sha256[:16]}.part")
-    have = _size(part)
-    if have > locked.size:
+def _part(path: Path, wanted: LockedFile) -> Path:
+    """The name of the partial file, which carries the sha256 that it is to have."""
+    return path.with_name(f".{path.name}.{wanted.sha256[:16]}.part")
+
+
+def _download(dataset: Dataset, locked: Locked, wanted: LockedFile, path: Path) -> None:
+    """Fetch one file to `path`, going on from a partial one."""
+    part = _part(path, wanted)
+    if _size(part) > wanted.size:
         part.unlink()
-        have = 0
-    require_free(path, locked.size - have + int(SHARDS_SHARE * locked.size), f"the data set {dataset.name}")
-    if have < locked.size:
+    if _size(part) < wanted.size:
         probe(dataset)
-        _transfer(dataset, locked, part)
+        _transfer(dataset, locked, wanted, part)
     try:
-        locked.check(part)
+        wanted.check(part, locked.repo)
     except DataError:
         part.unlink()
         raise
@@ -112,13 +138,14 @@ def _download(dataset: Dataset, locked: Locked, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _transfer(dataset: Dataset, locked: Locked, part: Path) -> None:
+def _transfer(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path) -> None:
     """Append to `part` until it has the locked size; broken transfers go on where they stopped."""
-    progress = Progress(f"pull {dataset.name}: download", locked.size // 10**6, "MB", start=_size(part) // 10**6)
+    label = f"pull {dataset.name}: {wanted.file}"
+    progress = Progress(label, wanted.size // 10**6, "MB", start=_size(part) // 10**6)
     failures = 0
-    while (before := _size(part)) < locked.size:
+    while (before := _size(part)) < wanted.size:
         try:
-            _stream(dataset, locked, part, before, progress)
+            _stream(dataset, locked, wanted, part, progress)
         except (httpx2.TransportError, HfHubHTTPError) as cause:
             failures = 0 if _size(part) > before else failures + 1
             if failures > len(WAITS) or not _may_pass(cause):
@@ -127,18 +154,19 @@ def _transfer(dataset: Dataset, locked: Locked, part: Path) -> None:
         except OSError:
             part.unlink(missing_ok=True)  # the disk is full: what came is worth less than the room it takes
             raise
-    progress.close(f"pull {dataset.name}: {locked.size / 1e6:,.1f} MB downloaded")
+    progress.close(f"{label}, {wanted.size / 1e6:,.1f} MB downloaded")
 
 
-def _stream(dataset: Dataset, locked: Locked, part: Path, have: int, progress: Progress) -> None:
-    """One request for the bytes from `have` on; every byte that comes is kept."""
-    url = f"{constants.ENDPOINT}{dataset.path}/resolve/{locked.revision}/{quote(locked.file)}"
+def _stream(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path, progress: Progress) -> None:
+    """One request for the bytes that `part` lacks; every byte that comes is kept."""
+    have = _size(part)
+    url = f"{constants.ENDPOINT}{dataset.path}/resolve/{locked.revision}/{quote(wanted.file)}"
     headers = {"Accept-Encoding": "identity", **_authorization()} | ({"Range": f"bytes={have}-"} if have else {})
     timeout = httpx2.Timeout(READ_SECONDS, connect=PROBE_SECONDS)
     with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
         hf_raise_for_status(response)
         have = have if response.status_code == 206 else 0
-        _check_answer(dataset, locked, response, have)
+        _check_answer(dataset, wanted, response, have)
         with open(part, "r+b" if have else "wb") as file:
             file.seek(have)
             for chunk in response.iter_bytes():  # as it comes: a chunk size would lose what it gathers
@@ -147,19 +175,18 @@ def _stream(dataset: Dataset, locked: Locked, part: Path, have: int, progress: P
                 progress.update(have // 10**6)
 
 
-def _check_answer(dataset: Dataset, locked: Locked, response: httpx2.Response, have: int) -> None:
+def _check_answer(dataset: Dataset, wanted: LockedFile, response: httpx2.Response, have: int) -> None:
     """Refuse another commit or another size before the first byte is kept.
 
     The commit stands in the hub's own answer, which may come after a redirect to a new name and before one to a CDN.
     """
     commit = next((a.headers[_COMMIT] for a in (*response.history, response) if _COMMIT in a.headers), None)
-    if commit != locked.revision:
+    if commit != dataset.revision:
         raise _strange(dataset, f"{_COMMIT}: {commit}")
     length = response.headers.get("Content-Length")
-    if length is not None and length != str(locked.size - have):
-        raise _strange(
-            dataset, f"{length} bytes from byte {have:,} on, where the lock file says {locked.size:,} in all"
-        )
+    if length is not None and length != str(wanted.size - have):
+        got = f"{length} bytes of {wanted.file} from byte {have:,} on, where the lock file says {wanted.size:,} in all"
+        raise _strange(dataset, got)
     where = response.headers.get("Content-Range", "")
     if have and not where.startswith(f"bytes {have}-"):
         raise _strange(dataset, f"the range {where!r} where bytes {have}- were asked for")
@@ -181,13 +208,20 @@ def _size(path: Path) -> int:
 
 
 def _strange(dataset: Dataset, got: str) -> DataError:
-    must = f"the hub must have {dataset.file} of {dataset.repo} at {dataset.revision} as it was locked"
+    what = dataset.files[0] if len(dataset.files) == 1 else "the files"
+    must = f"the hub must have {what} of {dataset.repo} at {dataset.revision} as it was locked"
     return DataError(
         must, got=got, fix="check HF_ENDPOINT and sources.yaml; if the pin was changed, delete its lock entry"
     )
 
 
-def _by_hand(path: Path, lock: Path, locked: Locked | None) -> str:
-    if locked is None:
-        return f"put the file at {path}, copy {lock} from a machine that has pulled it, then pull with --offline"
-    return f"put the file ({locked.size:,} bytes, sha256 {locked.sha256}) at {path}, then pull with --offline"
+def _by_hand(missing: list[tuple[Path, LockedFile]]) -> str:
+    each = [f"({wanted.size:,} bytes, sha256 {wanted.sha256}) at {path}" for path, wanted in missing]
+    if len(each) == 1:
+        return f"put the file {each[0]}, then pull with --offline"
+    return "put the files\n         " + "\n         ".join(each) + "\n       then pull with --offline"
+
+
+def _by_hand_unlocked(dataset: Dataset, downloads: Path, lock: Path) -> str:
+    what, where = ("file", downloads / dataset.files[0]) if len(dataset.files) == 1 else ("files", downloads)
+    return f"put the {what} at {where}, copy {lock} from a machine that has pulled it, then pull with --offline"

@@ -60,7 +60,7 @@ _NAMED: tuple[tuple[type[BaseException], str, str], ...] = (
         "check `repo` in sources.yaml; if hidden, set HF_TOKEN",
     ),
     (DisabledRepoError, "the hub has disabled the data set", "choose another revision or source"),
-    (EntryNotFoundError, "the revision has no such file", "check `file` in sources.yaml"),
+    (EntryNotFoundError, "the revision has no such file", "check `files` in sources.yaml"),
     (OfflineModeIsEnabled, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"),
     (httpx2.TimeoutException, "no answer in time", "type it again when the hub or the network is faster"),
 )
@@ -75,4 +75,4 @@ def _status(error: HfHubHTTPError) -> tuple[str, str]:
         return f"{status}, access refused", "set HF_TOKEN to a token that may read it"
     if status >= 500:
         return f"{status}, the hub is not well", "type it again later: a download goes on where it stopped"
-    return f"status {status}", "check `repo`, `file` and `revision` in sources.yaml"
+    return f"status {status}", "check `repo`, `files` and `revision` in sources.yaml"

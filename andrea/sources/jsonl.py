@@ -1,38 +1,16 @@
-"""A hub data set's JSONL file as a feed: every line that is no conversation is counted and dropped, with its reason."""
+"""Lines of a hub data set as items: every line that is no conversation is counted and dropped, with its reason."""
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
-from andrea.errors import DataError
 from andrea.megachat import Document
-from andrea.sources import hermes
-from andrea.sources.catalogue import ALL, Dataset
-from andrea.sources.feed import Feed, Item
-from andrea.sources.lockfile import Locked
+from andrea.sources.feed import Item
 from andrea.sources.records import Rejected, parse_line
-from andrea.sources.rows import local_lines
 
-BucketRule = Callable[[Document], str]
 DAMAGED = "U+FFFD: bytes that are no UTF-8"
 
 
-def feed(dataset: Dataset, path: Path, locked: Locked) -> Feed:
-    """The feed of a file that was checked against the lock."""
-    facts = {"repo": locked.repo, "file": locked.file, "sha256": locked.sha256}
-    return Feed(locked.sha256, items(local_lines(path), bucket_rule(dataset)), locked.size, "bytes", facts)
-
-
-def bucket_rule(dataset: Dataset) -> BucketRule:
-    """How documents of this data set are sorted into its buckets."""
-    rules: dict[tuple[str, ...], BucketRule] = {hermes.BUCKETS: hermes.bucket, (ALL,): lambda _: ALL}
-    if dataset.buckets not in rules:
-        must = f"sources.yaml: the buckets of {dataset.name} must be {list(hermes.BUCKETS)} or [{ALL}]"
-        raise DataError(must, got=list(dataset.buckets), fix="write a rule for others beside andrea/sources/hermes.py")
-    return rules[dataset.buckets]
-
-
-def items(lines: Iterable[str], rule: BucketRule) -> Iterator[Item]:
-    """One item a line; sizes are bytes of UTF-8."""
+def items(lines: Iterable[str], rule: Callable[[Document], str]) -> Iterator[Item]:
+    """One item a line, in the bucket that `rule` gives; sizes are bytes of UTF-8."""
     for line in lines:
         size = len(line.encode()) + 1
         try:

@@ -1,8 +1,9 @@
 """The lock file: what the hub said a data set is, once. Committed with the project, it makes every later pull the same.
 
-    {"datasets": {"hermes3": {"repo", "revision", "file", "size", "sha256"}}}
+    {"datasets": {"hermes3": {"repo", "revision", "files": [{"file", "size", "sha256"}, ...]}}}
 
-`revision` is the full commit, `size` in bytes and `sha256` are the hub's own figures for the file at that commit.
+`revision` is the full commit, `size` in bytes and `sha256` are the hub's own figures for each file at that commit, in the
+order of the catalogue.
 """
 
 import re
@@ -10,36 +11,55 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from andrea.errors import DataError
-from andrea.files import read_json, sha256_file, write_json
+from andrea.files import read_json, sha256_bytes, sha256_file, write_json
 from andrea.sources.catalogue import Dataset
 
 _WHAT = "the lock file"
 
 
 @dataclass(frozen=True)
-class Locked:
-    """One file of the hub, pinned."""
+class LockedFile:
+    """One file of the hub at the locked commit; `size` in bytes."""
 
-    repo: str
-    revision: str
     file: str
     size: int
     sha256: str
 
-    def check(self, path: Path) -> None:
+    def check(self, path: Path, repo: str) -> None:
         """Raise DataError unless the file at `path` has the size and the sha256."""
         size = path.stat().st_size
         got = f"{size:,} bytes" if size != self.size else sha256_file(path)
         if got != self.sha256:
             raise DataError(
-                f"{path} must be {self.file} of {self.repo}: {self.size:,} bytes with the sha256 {self.sha256}",
+                f"{path} must be {self.file} of {repo}: {self.size:,} bytes with the sha256 {self.sha256}",
                 got=got,
                 fix="delete it and pull again, or put the right file there",
             )
 
 
+@dataclass(frozen=True)
+class Locked:
+    """The files of one data set of the hub, pinned."""
+
+    repo: str
+    revision: str
+    files: tuple[LockedFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def key(self) -> str:
+        """Stands for the content of all files, in their order."""
+        return sha256_bytes("\n".join(file.sha256 for file in self.files).encode())
+
+
 def read_locked(lock: Path, dataset: Dataset) -> Locked | None:
-    """What the lock file says of `dataset`; None when it says nothing of this revision. Raises DataError."""
+    """What the lock file says of `dataset`; None when it says nothing of this revision and these files.
+
+    Raises DataError for an entry that is damaged.
+    """
     if not lock.exists():
         return None
     entries = read_json(lock, _WHAT).get("datasets")
@@ -47,15 +67,24 @@ def read_locked(lock: Path, dataset: Dataset) -> Locked | None:
     if value is None:
         return None
     try:
-        locked = Locked(**value)
-    except TypeError as cause:
+        files = tuple(LockedFile(**file) for file in value["files"])
+        locked = Locked(**{**value, "files": files})
+    except (TypeError, KeyError) as cause:
         raise _bad(lock, dataset, value) from cause
-    texts = (locked.repo, locked.revision, locked.file, locked.sha256)
-    sound = all(isinstance(text, str) for text in texts) and type(locked.size) is int and locked.size >= 0
-    if not sound or not re.fullmatch("[0-9a-f]{64}", locked.sha256):
+    if not _is_sound(locked):
         raise _bad(lock, dataset, value)
-    pinned = (dataset.repo, dataset.revision, dataset.file)
-    return locked if (locked.repo, locked.revision, locked.file) == pinned else None
+    names = tuple(file.file for file in locked.files)
+    pinned = (dataset.repo, dataset.revision, dataset.files)
+    return locked if (locked.repo, locked.revision, names) == pinned else None
+
+
+def _is_sound(locked: Locked) -> bool:
+    texts = [locked.repo, locked.revision, *(text for file in locked.files for text in (file.file, file.sha256))]
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(file.size) is int and file.size >= 0 for file in locked.files)
+        and all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in locked.files)
+    )
 
 
 def write_locked(lock: Path, dataset: Dataset, locked: Locked) -> None:
@@ -66,5 +95,5 @@ def write_locked(lock: Path, dataset: Dataset, locked: Locked) -> None:
 
 
 def _bad(lock: Path, dataset: Dataset, value: object) -> DataError:
-    must = f'{lock}: "{dataset.name}" must hold repo, revision, file, size and sha256'
+    must = f'{lock}: "{dataset.name}" must hold repo, revision and files, each with file, size and sha256'
     return DataError(must, got=value, fix="delete the entry and pull again with a network")

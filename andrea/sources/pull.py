@@ -44,23 +44,26 @@ def pull(dataset_name: str, out_dir: Path, *, lock: Path, offline: bool, files: 
 
 def preview(dataset_name: str, count: int, *, lock: Path) -> Iterator[str]:
     """The first `count` rows of a hub data set at its locked commit, as text for people: bucket and megachat."""
-    from andrea.sources import hub, jsonl
+    from andrea.sources import forms, hub
     from andrea.sources.huberrors import reaching, unreachable
-    from andrea.sources.rows import hub_lines
+    from andrea.sources.rows import hub_urls
 
     dataset = find_dataset(dataset_name)
-    if dataset.kind != "hub":
-        raise DataError("a preview is of a data set of the hub", got=f"kind {dataset.kind}", fix="pull it: it is local")
-    place = hub.download_path(Path("data", "raw", dataset.name, dataset.revision), dataset)  # where a pull looks for it
+    if dataset.form != "jsonl":  # Parquet would have to be read to its end: rows.py
+        got = dataset.form or f"kind {dataset.kind}"
+        raise DataError(
+            "a preview is of a data set of the hub in JSONL", got=got, fix="pull it, and look at its shards"
+        )
+    place = hub.download_folder(Path("data", "raw", dataset.name, dataset.revision))  # where a pull looks for it
     locked = hub.lock_or_resolve(dataset, lock, place, offline=False)
     by_hand = "a preview needs the hub; look into the pulled file instead"
     try:
         with reaching(dataset, by_hand):
             hub.probe(dataset)
-            rows = jsonl.items(islice(hub_lines(locked), count), jsonl.bucket_rule(dataset))
+            rows = islice(forms.items(dataset, hub_urls(locked)), count)
             yield from (_show(number, item) for number, item in enumerate(rows, 1))
     except FileNotFoundError as cause:  # what `datasets` makes of a file that it may not or cannot reach
-        raise unreachable(dataset, str(cause), "check `file` in sources.yaml and HF_TOKEN", by_hand) from cause
+        raise unreachable(dataset, str(cause), "check `files` in sources.yaml and HF_TOKEN", by_hand) from cause
 
 
 def _show(number: int, item: Item) -> str:
@@ -72,10 +75,10 @@ def _show(number: int, item: Item) -> str:
 def _open(dataset: Dataset, folder: Path, lock: Path, offline: bool, files: Path | None) -> Feed:
     """The feed of the data set's kind. Libraries are imported where they are needed: the hub's take a second."""
     if dataset.kind == "hub":
-        from andrea.sources import hub, jsonl
+        from andrea.sources import forms, hub
 
-        path, locked = hub.fetch(dataset, folder, lock, offline=offline)
-        return jsonl.feed(dataset, path, locked)
+        paths, locked = hub.fetch(dataset, folder, lock, offline=offline)
+        return forms.feed(dataset, paths, locked)
     if dataset.kind == "package":
         from andrea.sources import chitchat
 
