@@ -60,7 +60,7 @@ def test_what_does_not_change_the_steps_leaves_it(change: tuple[str, str, Any]) 
 
 def test_differences_name_the_setting_and_both_values() -> None:
     """The line that explains why a run was put aside must say what the user changed."""
-    told = differences(mark().parts, mark(("train", "lr", 0.004), tokens="u" * 64).parts)
+    told = differences(mark(("train", "lr", 0.005)).parts, mark(("train", "lr", 0.004), tokens="u" * 64).parts)
     assert "train.lr 0.005 -> 0.004" in told
     assert "tokens.chitchat.train t -> uuuuuuuuuuuu..." in told
     assert "heldout" not in told
