@@ -6,7 +6,6 @@ backward, which does 3.5. Torch's backward is what forward and backward take bey
 """
 
 import argparse
-import csv
 import datetime
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+from results import COLUMNS, append
 
 from andrea.engine.cuda import attention, nvrtc
 from andrea.engine.cuda.device import Device
@@ -22,7 +22,6 @@ from andrea.engine.cuda.tensor import Tensor
 from andrea.experiment import load
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
-COLUMNS = ("what", "shape", "dtype", "ms_p20", "ms_p50", "ms_p80", "rate", "unit", "gpu", "versions", "date")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 CALLS, REPLAYS = 20, 25
 Times = tuple[float, float, float]  # microseconds of a call: percentiles 20, 50, 80
@@ -154,12 +153,7 @@ def main() -> None:
             dims = (args.batch, shape.context, shape.n_heads, shape.d_head)
             table += rows(device, dims, precision, torch)
     if args.csv:
-        new = not args.csv.exists()
-        with args.csv.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            if new:
-                writer.writeheader()
-            writer.writerows(table)
+        append(args.csv, table)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ only our side runs.
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -20,6 +19,8 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from results import COLUMNS, append
 
 SHAPES = {  # vocabulary, width, heads, layers, context, batch rows
     "tiny": (513, 128, 4, 2, 256, 4),
@@ -61,7 +62,7 @@ def compare(shape: str, options: argparse.Namespace) -> None:
             rates = " ".join(f"{r['tokens_per_s']:,.0f}" for r in runs)
             print(f"{shape:5} {name:12} {best['ms_p50']:8.2f} ms  {best['tokens_per_s']:8,.0f} tok/s  (runs: {rates})")
             if options.csv:
-                append(options.csv, name, shape, best | {"cpu": ours[0]["cpu"]}, options.threads)
+                append(options.csv, [row(name, shape, best | {"cpu": ours[0]["cpu"]}, options.threads)])
     if torch:
         ratios = [a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(ours, torch, strict=True)]
         print(
@@ -166,14 +167,22 @@ def torch_step(name: str, threads: int) -> tuple[Callable[[], object], dict[str,
     return step, {"versions": f"torch {torch.__version__}"}
 
 
-def append(path: Path, what: str, shape: str, run: dict[str, Any], threads: int) -> None:
-    """One line of the table of results, which has the header already."""
+def row(what: str, shape: str, run: dict[str, Any], threads: int) -> dict[str, object]:
+    """One row of the table of results."""
     *_, context, rows = SHAPES[shape]
     times = [f"{run[key]:.2f}" for key in ("ms_p20", "ms_p50", "ms_p80")]
     device, rate = f"{run['cpu']}, {threads} threads", f"{run['tokens_per_s']:.0f}"
-    line = [f"train step, {what}", f"{shape}, {rows}x{context}", "fp32", *times, rate, "tok/s", device, run["versions"]]
-    with path.open("a", encoding="utf-8", newline="") as out:
-        csv.writer(out, lineterminator="\n").writerow([*line, date.today().isoformat()])
+    values = [
+        f"train step, {what}",
+        f"{shape}, {rows}x{context}",
+        "fp32",
+        *times,
+        rate,
+        "tok/s",
+        device,
+        run["versions"],
+    ]
+    return dict(zip(COLUMNS, [*values, date.today().isoformat()], strict=True))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ tokens meet in the embedding's backward. --ops times every op alone, its forward
 """
 
 import argparse
-import csv
 import dataclasses
 import datetime
 import itertools
@@ -17,6 +16,7 @@ from pathlib import Path
 import cupy
 import numpy as np
 from numpy.typing import NDArray
+from results import COLUMNS, append
 
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.cuda.matrix import Call, FastMatrix
@@ -25,7 +25,6 @@ from andrea.engine.layout import count, initial_weights
 from andrea.experiment import Experiment, load
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
-COLUMNS = ("what", "shape", "dtype", "ms_p20", "ms_p50", "ms_p80", "rate", "unit", "gpu", "versions", "date")
 
 
 def batches(experiment: Experiment, steps: int) -> NDArray[np.int32]:
@@ -142,12 +141,7 @@ def main() -> None:
             e = dataclasses.replace(e, train=dataclasses.replace(e.train, **changes))
             rows.append(measure(e, args.steps, args.ops))
     if args.csv:
-        new = not args.csv.exists()
-        with args.csv.open("a", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS)
-            if new:
-                table.writeheader()
-            table.writerows(rows)
+        append(args.csv, rows)
 
 
 if __name__ == "__main__":
