@@ -11,9 +11,11 @@
 //          text: (R, S) int32, -1 where a token is to be found, S > T    uniform: (R, S) float32
 // Writes   assigns x, out, the cache at `place`, text at place + 1
 // Launch   k_token_embed: grid (R,), block (128,)     k_token_attn: grid (H, R), block (128,), shared T + 128 floats
-//          k_token_pick: grid (R,), block (256,)     k_token_next: grid (1,), block (32,)
+//          k_token_pick: grid (R,), block (1024,)     k_token_next: grid (1,), block (32,)
 // Repeats  bit for bit: keys and ids are shared out by thread number and added in order
 #include "prelude.cuh"
+
+constexpr int PICK_BLOCK = 1024;
 
 struct Sampling {
     int place;  // the token that is read now; the same for all rows
@@ -65,6 +67,7 @@ extern "C" __global__ void k_token_attn(act_t* out /* R C */, act_t* cache, cons
     const float total = exponentials(p, n);
     const int groups = blockDim.x / D, d = threadIdx.x % D, g = threadIdx.x / D;
     float sum = 0.0f;
+#pragma unroll 8  // loads in flight; the sums stay in order
     for (int j = g; j < n; j += groups) sum += p[j] * to_float(values[(size_t)j * D + d]);
     p[T + threadIdx.x] = sum;
     __syncthreads();
@@ -79,10 +82,14 @@ __device__ __forceinline__ unsigned rank_of(float v) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// How many logits rank at `least` or above; all threads of the block take part.
 __device__ __forceinline__ int count_from(const act_t* logits, unsigned least, int V) {
-    float count = 0.0f;  // exact: V is far below 2^24
-    for (int v = threadIdx.x; v < V; v += blockDim.x) count += rank_of(to_float(logits[v])) >= least ? 1.0f : 0.0f;
-    return (int)block_sum(count);
+    int count = 0;
+    for (int first = 0; first < V; first += blockDim.x) {
+        const int v = first + threadIdx.x;
+        count += __syncthreads_count(v < V && rank_of(to_float(logits[v])) >= least);
+    }
+    return count;
 }
 
 // The rank of the k-th largest logit, found bit by bit.
@@ -99,27 +106,41 @@ __device__ __forceinline__ float weight(float logit, unsigned least, float top, 
     return rank_of(logit) >= least ? expf((logit - top) / temperature) : 0.0f;
 }
 
-// The first id at which the running sum of weights passes `u` of their total. Each thread sums a stretch of ids.
+// Go through `n` parts until `left` lies in one; what is before it is taken off.
+__device__ __forceinline__ int find_part(const float* parts, int n, float& left) {
+    int i = 0;
+    while (i < n - 1 && left >= parts[i]) left -= parts[i++];
+    return i;
+}
+
+// The first id at which the running sum of weights passes `u` of their total. Each thread sums a stretch of ids, then each
+// warp its threads; one thread goes down from warps to threads to ids.
 __device__ int draw(const act_t* logits, unsigned least, float top, float temperature, float u, int V) {
-    __shared__ float sums[256];
+    __shared__ float threads[PICK_BLOCK], warps[WARP];
     __shared__ int drawn;
     const int stretch = (V + blockDim.x - 1) / blockDim.x, begin = min((int)threadIdx.x * stretch, V);
-    float sum = 0.0f, total = 0.0f;
+    float sum = 0.0f;
     for (int v = begin; v < min(begin + stretch, V); ++v) sum += weight(to_float(logits[v]), least, top, temperature);
-    sums[threadIdx.x] = sum;
+    threads[threadIdx.x] = sum;
+    const float all = warp_sum(sum);
+    if (lane_id() == 0) warps[warp_id()] = all;
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < (int)blockDim.x; ++i) total += sums[i];
+        const int n = blockDim.x / WARP;
+        float total = 0.0f;
+        for (int w = 0; w < n; ++w) total += warps[w];
         float left = u * total;
-        int i = 0, last = 0;
-        while (i < (int)blockDim.x - 1 && left >= sums[i]) left -= sums[i++];
-        for (int v = min(i * stretch, V); v < V; ++v) {
-            const float w = weight(to_float(logits[v]), least, top, temperature);
-            if (w > 0.0f) last = v;
-            if (left < w) break;
-            left -= w;
+        const int w = find_part(warps, n, left), t = w * WARP + find_part(threads + w * WARP, WARP, left);
+        int last = -1;
+        for (int v = min(t * stretch, V - 1); v < V; ++v) {
+            const float here = weight(to_float(logits[v]), least, top, temperature);
+            if (here > 0.0f) last = v;
+            if (left < here) break;
+            left -= here;
         }
-        drawn = last;
+        for (int v = t * stretch; last < 0 && v-- > 0;)  // rounding went past the last id that has a weight
+            if (weight(to_float(logits[v]), least, top, temperature) > 0.0f) last = v;
+        drawn = max(last, 0);
     }
     __syncthreads();
     return drawn;
@@ -133,7 +154,7 @@ __device__ __forceinline__ int largest(const act_t* logits, float top, int V) {
     return min((int)-block_max(-least), V - 1);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(PICK_BLOCK)
     k_token_pick(int* text /* R S */, const act_t* logits /* R P */, const float* uniform /* R S */,
                  const Sampling* sampling, int V, int P, int S) {
     const size_t next = (size_t)blockIdx.x * S + sampling->place + 1;

@@ -14,16 +14,31 @@
 #include "gelu.cuh"
 
 constexpr int ROWS = 4, LANES = 8, THREADS = 256, GROUPS = THREADS / LANES;
+constexpr int SPAN = LANES * PACK;  // columns of a block
 
 // Row r of x by warp r, normalised and rounded as the training kernel does it.
 __device__ __forceinline__ void stage_normalised(act_t* xs, const act_t* x, const float* gamma, const float* beta, int I,
                                                  float eps) {
     float sum = 0.0f, square = 0.0f;
-    for (int i = lane_id(); i < I; i += WARP) sum += to_float(x[i]);
+    for (int i = lane_id() * PACK; i < I; i += WARP * PACK) {
+        const Pack p = load_pack(x + i);
+        store_pack(xs + i, p);
+#pragma unroll
+        for (int e = 0; e < PACK; ++e) sum += p.get(e);
+    }
     const float mean = warp_sum(sum) / I;
-    for (int i = lane_id(); i < I; i += WARP) square += (to_float(x[i]) - mean) * (to_float(x[i]) - mean);
+    for (int i = lane_id() * PACK; i < I; i += WARP * PACK) {
+        const Pack p = load_pack(xs + i);
+#pragma unroll
+        for (int e = 0; e < PACK; ++e) square += (p.get(e) - mean) * (p.get(e) - mean);
+    }
     const float rstd = 1.0f / sqrtf(warp_sum(square) / I + eps);
-    for (int i = lane_id(); i < I; i += WARP) xs[i] = to_act((to_float(x[i]) - mean) * rstd * gamma[i] + beta[i]);
+    for (int i = lane_id() * PACK; i < I; i += WARP * PACK) {
+        Pack p = load_pack(xs + i);
+#pragma unroll
+        for (int e = 0; e < PACK; ++e) p.set(e, (p.get(e) - mean) * rstd * gamma[i + e] + beta[i + e]);
+        store_pack(xs + i, p);
+    }
 }
 
 // All rows of x in shared memory; rows past R are zero.
@@ -31,9 +46,9 @@ __device__ __forceinline__ void stage(act_t* xs, const act_t* x, const float* ga
                                       int norm, float eps) {
     const int r = warp_id();
     if (norm && r < R) stage_normalised(xs + (size_t)r * I, x + (size_t)r * I, gamma, beta, I, eps);
-    for (int k = threadIdx.x; k < ROWS * I; k += blockDim.x) {
-        if (k >= R * I) xs[k] = to_act(0.0f);
-        else if (!norm) xs[k] = x[k];
+    for (int k = threadIdx.x * PACK; k < ROWS * I; k += blockDim.x * PACK) {
+        if (k >= R * I) store_pack(xs + k, Pack{});
+        else if (!norm) store_pack(xs + k, load_pack(x + k));
     }
     __syncthreads();
 }
@@ -43,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    const float* gamma, const float* beta, const act_t* w, int R, int I, int O, int width, int matrix,
                    int row, int norm, int act, int add, float eps) {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ float part[GROUPS][LANES * PACK];
+    __shared__ float part[GROUPS][ROWS][SPAN];
     act_t* xs = reinterpret_cast<act_t*>(shared);
     stage(xs, x, gamma, beta, R, I, norm, eps);
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES, o = (blockIdx.x * LANES + lane) * PACK;
@@ -58,20 +73,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int e = 0; e < PACK; ++e) sum[r][e] += to_float(xs[r * I + i]) * p.get(e);
     }
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-        for (int e = 0; e < PACK; ++e) part[group][lane * PACK + e] = sum[r][e];
-        __syncthreads();
-        const int c = blockIdx.x * LANES * PACK + threadIdx.x;
-        if (threadIdx.x < LANES * PACK && c < O && r < R) {
-            float y = 0.0f;
-            for (int g = 0; g < GROUPS; ++g) y += part[g][threadIdx.x];
-            if (act) y = gelu(y);
-            if (add) y += to_float(residual[(size_t)r * O + c]);
-            out[(size_t)r * O + c] = to_act(y);
-        }
-        __syncthreads();  // part is reused by the next row
-    }
+        for (int e = 0; e < PACK; ++e) part[group][r][lane * PACK + e] = sum[r][e];
+    __syncthreads();
+    const int r = threadIdx.x / SPAN, c = blockIdx.x * SPAN + threadIdx.x % SPAN;
+    if (r >= R || c >= O) return;
+    float y = 0.0f;
+#pragma unroll 8
+    for (int g = 0; g < GROUPS; ++g) y += part[g][r][threadIdx.x % SPAN];
+    if (act) y = gelu(y);
+    if (add) y += to_float(residual[(size_t)r * O + c]);
+    out[(size_t)r * O + c] = to_act(y);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -59,6 +59,8 @@ class PaperDevice:
             return np.asarray(from_device_type(np.zeros(source.shape, HOST[source.dtype]), source.dtype))
         return held.copy()
 
+    download = read
+
     def record(self, work: Any) -> Any:
         work()
         return PaperGraph()

@@ -16,6 +16,7 @@ from andrea.engine.cuda.gate import ACT_NAMES, bind, signatures
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type, to_device_type
 from andrea.errors import EngineError
 
+STAGING = 32 << 20  # bytes of pinned memory for downloads
 CPU_INSTEAD = 'or write "engine": "cpu" and "precision": "fp32" in the train section'
 
 
@@ -42,7 +43,7 @@ class Kernel:
 
     def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0) -> None:
         bound = bind(self.name, self.signature, values, self.act)
-        if shared > 32 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
+        if shared > 8 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
         with self.device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
@@ -94,6 +95,7 @@ class Device:
         self.side = Side(self, cupy.cuda.Event, cupy.cuda.Stream(non_blocking=True))
         self._modules: dict[tuple[str, str], Any] = {}
         self._held: list[Any] = []
+        self._staging = self.pinned(STAGING)
 
     @property
     def free_bytes(self) -> int:
@@ -163,6 +165,24 @@ class Device:
         self.wait()
         self._runtime.memcpy(raw.ctypes.data, source.address, raw.nbytes, self._runtime.memcpyDeviceToHost)
         return from_device_type(raw, source.dtype)
+
+    def download(self, source: Tensor) -> NDArray[Any]:
+        """read() for many megabytes: through two pinned halves, one filled by the card while the other is emptied."""
+        raw = np.empty(source.size, HOST[source.dtype])
+        size = self._staging.nbytes // 2 // raw.itemsize
+        halves = [half.view(raw.dtype)[:size] for half in np.split(self._staging, 2)]
+        pieces = [slice(start, min(start + size, raw.size)) for start in range(0, raw.size, size)]
+        self.wait()
+        for i, piece in enumerate([*pieces, None]):
+            if piece is not None:
+                here = halves[i % 2][: piece.stop - piece.start]
+                address, kind = source.address + piece.start * raw.itemsize, self._runtime.memcpyDeviceToHost
+                self._runtime.memcpyAsync(here.ctypes.data, address, here.nbytes, kind, self.stream.ptr)
+            if i:
+                before = pieces[i - 1]
+                np.copyto(raw[before], halves[(i - 1) % 2][: before.stop - before.start])
+            self.wait()
+        return from_device_type(raw.reshape(source.shape), source.dtype)
 
     def clear(self, target: Tensor) -> None:
         """Zero bytes, in the order of the stream."""

@@ -88,7 +88,7 @@ class CudaEngine:
 
     def snapshot(self) -> Snapshot:
         """Copies of the state."""
-        weights, m, v = (self._device.read(self._buffers[name]) for name in ("weights", "m", "v"))
+        weights, m, v = (self._device.download(self._buffers[name]) for name in ("weights", "m", "v"))
         return Snapshot(self._step, weights, m, v)
 
     def state(self) -> dict[str, Any]:

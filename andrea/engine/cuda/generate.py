@@ -25,6 +25,7 @@ from andrea.philox import generator
 BLOCK = 256
 ATTENTION_BLOCK = 128
 LINEAR_LANES = 8  # of k_token_linear
+PICK_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class TokenModel:
         text, uniform = self._part("text", long), self._part("uniform", long)
         sizes = (s.vocab_size, padded_vocabulary(s), long)
         return [
-            lambda: pick((self.rows,), BLOCK, text, logits, uniform, sampling, *sizes),
+            lambda: pick((self.rows,), PICK_BLOCK, text, logits, uniform, sampling, *sizes),
             lambda: advance((1,), WARP, sampling),
         ]
 
