@@ -85,9 +85,12 @@ class CpuEngine:
                     self._update.apply(norm, float(lrs[s]), self._step)
         return losses, norms
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
-        return Snapshot(self._step, self._weights.copy(), self._m.copy(), self._v.copy())
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in new memory or in that of an earlier snapshot."""
+        places = into or Snapshot(0, *(np.empty_like(self._weights) for _ in range(3)))
+        for place, values in zip((places.weights, places.m, places.v), (self._weights, self._m, self._v), strict=True):
+            np.copyto(place, values)
+        return Snapshot(self._step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, Any]:
         """Nothing: weights, m, v and the step are all."""

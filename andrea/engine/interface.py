@@ -39,8 +39,8 @@ class Engine(Protocol):
         """
         ...
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in new memory or in that of an earlier snapshot."""
         ...
 
     def state(self) -> dict[str, Any]:

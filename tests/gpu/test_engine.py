@@ -123,6 +123,17 @@ def test_resume_is_exact(precision: str, cut: int) -> None:
     assert straight.state() == after.state()
 
 
+def test_a_snapshot_takes_the_memory_of_an_earlier_one() -> None:
+    """A copy that keeps old values would be a checkpoint of another step."""
+    engine = opened("bf16")
+    first = engine.snapshot()
+    engine.run(tokens(2, 8), rates(2))
+    again = engine.snapshot(first)
+    assert again.weights is first.weights
+    assert again.step == 2
+    assert same(again, engine.snapshot())
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_same_bits_every_time(precision: str) -> None:
     """A race or an unordered sum changes the last bits sooner or later."""

@@ -86,10 +86,12 @@ class CudaEngine:
             frozen = bool(self._control[4])
         return losses, norms
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
-        weights, m, v = (self._device.download(self._buffers[name]) for name in ("weights", "m", "v"))
-        return Snapshot(self._step, weights, m, v)
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in pinned memory: new, or that of an earlier snapshot."""
+        places = into or Snapshot(0, *(self._device.pinned(4 * count(self._shape)).view(np.float32) for _ in range(3)))
+        for name in ("weights", "m", "v"):
+            self._device.fetch(self._buffers[name], getattr(places, name))
+        return Snapshot(self._step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, Any]:
         """What an exact resume needs beside weights, m and v, as JSON values."""

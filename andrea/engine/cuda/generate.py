@@ -24,7 +24,7 @@ from andrea.philox import generator
 
 BLOCK = 256
 ATTENTION_BLOCK = 128
-LINEAR_LANES = 8  # of k_token_linear
+LINEAR_LANES = 2  # of k_token_linear
 PICK_BLOCK = 1024
 
 
