@@ -35,7 +35,8 @@ def loss_launch(stride: int, pack: int) -> tuple[int, dict[str, int | str]]:
     """Threads of k_loss_fused and its compile options: a row of `stride` logits lies in the registers of a block."""
     packs = -(-stride // pack)
     held = max(2, -(-packs // LOSS_THREADS))
-    return -(-packs // (held * WARP)) * WARP, {"LOSS_PACKS": held}
+    threads = -(-packs // (held * WARP)) * WARP
+    return threads, {"LOSS_PACKS": held, "LOSS_THREADS": threads}
 
 
 @dataclass(frozen=True)
