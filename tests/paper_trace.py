@@ -34,13 +34,22 @@ MAIN, SIDE = "main", "side"
 
 @dataclass(frozen=True)
 class Launch:
-    """`what` is the name and everything that is not memory; `sync` is fork, barrier or join instead."""
+    """`what` is the name and everything that is not memory; `sync` is fork, barrier or join instead.
+
+    A product also says its operations, and the bytes of its operands, which may be parts of what it reads and writes.
+    """
 
     stream: str = MAIN
     what: str = ""
     reads: tuple[Tensor, ...] = ()
     writes: tuple[Tensor, ...] = ()
     sync: str = ""
+    flops: float = 0.0
+    passed: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.passed or sum(t.nbytes for t in (*self.reads, *self.writes))
 
 
 @cache
@@ -107,11 +116,16 @@ class TraceLibrary(PaperLibrary):
 
     def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
         super().product(out, a, b, add, batch, side=side)
-        operands = [a, b, *([add] if add else [])]
-        sizes = [(o.rows, o.columns, o.stride, o.transposed, o.step) for o in (out, *operands)]
+        read = [a, b, *([add] if add else [])]
+        sizes = [(o.rows, o.columns, o.stride, o.transposed, o.step) for o in (out, *read)]
         launch = Launch(
-            SIDE if side else MAIN, f"{sizes}{batch}", tuple(o.tensor for o in operands), (out.tensor,)
-        )  # fmt: skip
+            SIDE if side else MAIN,
+            f"{sizes}{batch}",
+            tuple(o.tensor for o in read),
+            (out.tensor,),
+            flops=2.0 * out.rows * out.columns * (a.rows if a.transposed else a.columns) * batch,
+            passed=sum((batch if o.step else 1) * o.rows * o.columns * o.tensor.itemsize for o in (out, *read)),
+        )
         return lambda: self._device.trace.append(launch)
 
 
