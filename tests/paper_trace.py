@@ -114,8 +114,10 @@ class TraceLibrary(PaperLibrary):
         super().__init__(device, precision, workspace)
         self._device = device
 
-    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
-        super().product(out, a, b, add, batch, side=side)
+    def product(
+        self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False, **more: Any
+    ) -> Any:
+        super().product(out, a, b, add, batch, side=side, **more)
         read = [a, b, *([add] if add else [])]
         sizes = [(o.rows, o.columns, o.stride, o.transposed, o.step) for o in (out, *read)]
         launch = Launch(
