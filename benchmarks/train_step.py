@@ -109,10 +109,11 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
     used = device_free - engine._device.free_bytes
     each, wall = step_times(engine, batches(experiment, 32), steps)
     t, shape = experiment.train, experiment.shape
+    again = ", recompute" if t.recompute else ""
     p20, p50, p80 = np.percentile(each, (20, 50, 80))
     rate = t.batch_size * shape.context / p50 / 1e3
     print(
-        f"{experiment.name} {t.batch_size}x{shape.context} {t.precision}{' recompute' if t.recompute else ''}: {p50:.3f} ms (p20 {p20:.3f}, p80 {p80:.3f}), "
+        f"{experiment.name} {t.batch_size}x{shape.context} {t.precision}{again}: {p50:.3f} ms (p20 {p20:.3f}, p80 {p80:.3f}), "
         f"{rate:.3f} Mtok/s, run() {wall:.3f} ms a step, plan {engine.plan().total / 2**30:.3f} GiB, "
         f"the card gave {used / 2**30:.3f} GiB, ready in {ready:.1f} s",
         flush=True,
@@ -125,8 +126,8 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
             )
     text = ", ".join(f"{k} {v}" for k, v in engine.versions().items() if k != "gpu")
     where = (engine.versions()["gpu"], text, datetime.date.today().isoformat())
-    again = ", recompute" if t.recompute else ""
-    sizes = f"{experiment.name} {count(shape)} parameters, {t.batch_size}x{shape.context}, {t.microbatches} microbatches{again}"
+    batch = f"{t.batch_size}x{shape.context}, {t.microbatches} microbatches{again}"
+    sizes = f"{experiment.name} {count(shape)} parameters, {batch}"
     row = ("train step", sizes, t.precision, f"{p20:.4f}", f"{p50:.4f}", f"{p80:.4f}", f"{rate:.4f}", "Mtok/s", *where)
     return dict(zip(COLUMNS, row, strict=True))
 

@@ -1,8 +1,8 @@
 """What a CUDA engine holds on the card, planned without one, so that an experiment can be checked anywhere.
 
 Weights, gradients, m and v are float32. In bf16 and fp16 the matrices have a 16-bit working copy, and activations, their
-gradients and the logits are 16-bit. GELU's output is made again in backward, and with train.recompute more. In 16 bits the weight
-gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
+gradients and the logits are 16-bit. GELU's output is made again in backward, and with train.recompute more. In 16 bits the
+weight gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
 In float32 every product fills the card, and one of each is enough. Sampling lives in the activations' memory: its keys
 and values where a layer's q, k and v lie, or with train.recompute, where all layers share those, in the layer's output.
 """
