@@ -90,7 +90,7 @@ def _kernels() -> str:
 
 
 def _train(precision: str) -> TrainSpec:
-    return TrainSpec("cuda", precision, 1, 4, 1, 2, 2, 1e-2, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 1)
+    return TrainSpec("cuda", precision, 1, 4, 1, False, 2, 2, 1e-2, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 1)
 
 
 def _installed(package: str) -> str:

@@ -18,7 +18,7 @@ from types import FrameType
 
 from andrea.checkpoint import steps_in
 from andrea.errors import EngineError, RunError
-from andrea.estimate import CPU, training_seconds
+from andrea.estimate import CPU_MACHINE, cpu_seconds
 from andrea.experiment import Experiment
 
 GUARD = Path(".snakemake/andrea.lock")
@@ -117,13 +117,13 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
     for experiment in experiments:
         problem = gpu_problem() if experiment.train.engine == "cuda" else ""
         if problem:
-            days = training_seconds(experiment, "cpu") / 86400
+            days = cpu_seconds(experiment) / 86400
             raise EngineError(
                 f'{experiment.name} trains on an NVIDIA GPU ("engine": "cuda")',
                 got=problem,
                 fix="on a machine with one: .venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt\n"
                 f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
-                f"{days:,.1f} days on {CPU.machine} (estimate)",
+                f"{days:,.1f} days on {CPU_MACHINE} (estimate)",
             )
 
 

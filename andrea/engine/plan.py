@@ -12,17 +12,21 @@ ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2,
 
 @dataclass(frozen=True)
 class Buffer:
-    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, or bfloat16."""
+    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, or bfloat16.
+
+    `inside` names an earlier buffer at whose start it lies; it then takes no memory of its own.
+    """
 
     part: str
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    inside: str = ""
 
     @property
     def nbytes(self) -> int:
-        """Bytes, rounded up to the arena's alignment."""
-        size = math.prod(self.shape) * ITEMSIZE[self.dtype]
+        """Bytes that it adds to the arena, rounded up to the arena's alignment."""
+        size = 0 if self.inside else math.prod(self.shape) * ITEMSIZE[self.dtype]
         return -(-size // ALIGN) * ALIGN
 
 

@@ -19,7 +19,7 @@ GRADIENT_ERROR = {"fp32": 2e-6, "tf32": 3e-3, "bf16": 3e-2, "fp16": 5e-3}  # rel
 
 
 def spec(precision: str = "fp32", **changes) -> TrainSpec:
-    plain = TrainSpec("cuda", precision, 1, 8, 1, 100, 100, 1e-3, 0.1, 5, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
+    plain = TrainSpec("cuda", precision, 1, 8, 1, False, 100, 100, 1e-3, 0.1, 5, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
     return dataclasses.replace(plain, **changes)
 
 

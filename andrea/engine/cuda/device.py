@@ -118,7 +118,8 @@ class Device:
             raise EngineError(
                 f"the engine needs {nbytes / 2**30:.2f} GiB of the card's memory",
                 got=f"{self.free_bytes / 2**30:.2f} GiB free on {self.name}",
-                fix="double train.microbatches (the batch stays the same, memory for activations halves), or end other programs",
+                fix="set train.recompute to true (the same bits, slower), double train.microbatches (the batch stays the "
+                "same, memory for activations halves), or end other programs",
             ) from cause
         self._held.append(block)
         self._runtime.memset(block.ptr, 0, nbytes)

@@ -41,7 +41,9 @@ class CudaEngine:
     def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False) -> None:
         self._shape, self._train, self._plain = shape, train, plain
         self._rows = train.batch_size // train.microbatches
-        self._plan = make_plan(cuda_buffers(shape, self._rows, train.precision, train.microbatches))
+        self._plan = make_plan(
+            cuda_buffers(shape, self._rows, train.precision, train.microbatches, recompute=train.recompute)
+        )
         self._device = device = Device()
         _check_sizes(shape, device)
         arena = DeviceArena(device, self._plan)
@@ -141,9 +143,10 @@ class CudaEngine:
     def describe(self) -> str:
         """One line: what runs, and why."""
         matrices = "our own plain kernels" if self._plain else f"cuBLASLt {self._library.version}"
+        again = ", activations made again in backward" if self._train.recompute else ""
         return (
             f"engine cuda: {self._train.precision} on {self._device.name} (sm_{self._device.arch}), matrix products by "
-            f"{matrices}, {self._plan.total / 2**30:.2f} GiB of its memory, asked for by train.engine"
+            f"{matrices}{again}, {self._plan.total / 2**30:.2f} GiB of its memory, asked for by train.engine"
         )
 
     def versions(self) -> dict[str, str]:
@@ -183,7 +186,7 @@ class CudaEngine:
             if self._plain
             else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
         )
-        model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
+        model = Model(device, shape, t.precision, self._rows, matrix, self._buffers, recompute=t.recompute)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
         device.write(self._buffers["control"], self._control)

@@ -46,8 +46,7 @@ class TokenModel:
         self._device, self._shape, self._precision = device, shape, precision
         self._parameters, self._buffers = parameters, buffers
         itemsize = buffers["x.0"].itemsize
-        cache = buffers["qkv.0"].size // (2 * shape.context * shape.d_model)
-        self.rows = max(1, min(PROMPT_ROWS, cache))
+        self.rows = buffers["cache.0"].shape[0]
         self._pack = 16 // itemsize
         self._shared = PROMPT_ROWS * itemsize  # bytes for each input of a product
 
@@ -95,7 +94,7 @@ class TokenModel:
 
     def _attend(self, layer: int, att: Tensor, qkv: Tensor) -> Call:
         s, kernel = self._shape, self._kernel("generate", "k_token_attn")
-        cache = self._buffers[f"qkv.{layer}"]  # free between steps
+        cache = self._buffers[f"cache.{layer}"]
         shared = 4 * (s.context + ATTENTION_BLOCK)
         sizes = (s.context, s.n_heads, s.d_head)
         sampling, grid = self._buffers["sampling"], (s.n_heads, self.rows)

@@ -5,10 +5,14 @@ that write into the stream add the old stream themselves, so a residual sum cost
 
 In 16 bits the weight gradients run on a side stream. Each needs only what its op's backward is given, and is waited for
 before its operands are written again: at the second LayerNorm from there.
+
+With train.recompute a layer's forward runs again before its backward, in memory that the layers share. That comes one
+LayerNorm too early for W_O's and W_Q, W_K, W_V's gradients of the layer above. A wait there would leave the card half empty;
+instead what those read, att and LN1's y, has two places that the layers take in turn. W_1's and W_2's have been waited for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
@@ -41,12 +45,16 @@ def loss_launch(stride: int, pack: int) -> tuple[int, dict[str, int | str]]:
 
 @dataclass(frozen=True)
 class Op:
-    """A pair, ready to be captured. `weights` are the weight gradients; they may run before or beside `backward`."""
+    """A pair, ready to be captured. `weights` are the weight gradients; they may run before or beside `backward`.
+
+    `again` comes first in backward: it makes again what forward did not keep.
+    """
 
     name: str
     forward: list[Call]
     backward: list[Call]
     weights: list[Call] = field(default_factory=list)
+    again: list[Call] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,18 @@ class Model:
     """Forward and backward for one microbatch of `rows` rows."""
 
     def __init__(
-        self, device: Device, shape: Shape, precision: str, rows: int, matrix: Matrix, buffers: Mapping[str, Tensor]
+        self,
+        device: Device,
+        shape: Shape,
+        precision: str,
+        rows: int,
+        matrix: Matrix,
+        buffers: Mapping[str, Tensor],
+        *,
+        recompute: bool,
     ) -> None:
         self._device, self._shape, self._precision, self._rows = device, shape, precision, rows
-        self._matrix, self._buffers = matrix, buffers
+        self._matrix, self._buffers, self._recompute = matrix, buffers, recompute
         self._n, self._c = rows * shape.context, shape.d_model
         self._pack = 16 // buffers["dstream"].itemsize
         self._overlaps = "dstream_2" in buffers
@@ -95,16 +111,16 @@ class Model:
     def _op_backward(self, op: Op) -> list[Call]:
         """An op's backward, its weight gradients on the side where that is done."""
         if not self._overlaps:
-            return [*op.weights, *op.backward]
+            return [*op.again, *op.weights, *op.backward]
         side = self._device.side
         if "LN" in op.name:
             return [side.barrier, *op.backward]
-        return [side.fork, *op.weights, *op.backward] if op.weights else op.backward
+        return [side.fork, *op.weights, *op.backward] if op.weights else [*op.again, *op.backward]
 
     def _build_blocks(self) -> list[Op]:
         ops: list[Op] = []
         for layer in range(self._shape.n_layers):
-            ops += [
+            block = [
                 self._layernorm(f"{layer}.LN1", 2 * layer),
                 self._qkv(layer),
                 self._attention(layer),
@@ -112,6 +128,9 @@ class Model:
                 self._layernorm(f"{layer}.LN2", 2 * layer + 1),
                 *self._mlp(layer),
             ]
+            if self._recompute and layer < self._shape.n_layers - 1:  # the last layer's activations are still there
+                block[-1] = replace(block[-1], again=_made_again(block))
+            ops += block
         return [*ops, self._layernorm("LN_f", 2 * self._shape.n_layers), self._head()]
 
     def _embed(self, batch: Batch) -> Op:
@@ -256,3 +275,9 @@ class Model:
 
     def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
+
+
+def _made_again(block: list[Op]) -> list[Call]:
+    """A layer's forward up to h: gelu's backward makes its own output again, and the layer's is kept."""
+    *ops, _, _ = block
+    return [call for op in ops for call in op.forward]
