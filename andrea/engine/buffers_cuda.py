@@ -9,6 +9,7 @@ In float32 every product fills the card, and one of each is enough. Sampling liv
 from collections.abc import Iterator
 
 from andrea.engine.cuda.attention import scratch
+from andrea.engine.cuda.fp8 import fp8_buffers
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
@@ -40,6 +41,8 @@ def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1)
     yield Buffer("workspace", "chunks", chunk_table(shape, low).shape, "int32")
     yield from _activations(shape, rows, work)
     yield from _workspace(shape, rows, work)
+    if precision == "fp8":
+        yield from fp8_buffers(shape, rows)
     yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
     yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
     yield from _batch(shape, rows, microbatches)
