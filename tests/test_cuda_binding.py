@@ -196,7 +196,7 @@ def test_fp8_needs_a_card_that_has_it(capability: tuple[int, int], monkeypatch: 
     device.capability = capability
     monkeypatch.setattr(engine_module, "Device", lambda: device)
     monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
-    with pytest.raises(EngineError, match="compute capability 8.9"):
+    with pytest.raises(EngineError, match=r"compute capability 8\.9"):
         engine_module.CudaEngine(experiment.shape, experiment.train)
 
 

@@ -1,0 +1,297 @@
+"""Precision fp8 on the card: casts against E4M3 in NumPy, products against float64, and the engine against bf16 and itself."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from card import Card, rounded
+from e4m3 import decode, encode
+from test_engine import SHAPE, cpu, opened, rates, same, spec, state, tokens
+
+from andrea.engine.cuda import fp8
+from andrea.engine.cuda.cublaslt import CublasLt
+from andrea.engine.cuda.engine import CudaEngine
+from andrea.engine.cuda.matrix import PlainMatrix
+from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Product, Scales, fast_product, plain_product
+from andrea.engine.cuda.tensor import Tensor
+from andrea.experiment import Shape
+
+WIDE = Shape(vocab_size=101, d_model=96, n_heads=3, n_layers=2, context=77, tied_head=True)
+ROWS = 8
+FORMS = ("plain", "fast")
+
+
+@pytest.fixture(autouse=True)
+def _require_card(card: Card) -> None:
+    if card.device.capability < fp8.CAPABILITY:
+        pytest.skip(f"FP8 needs compute capability 8.9, this card has {card.device.capability}")
+
+
+def buffers(card: Card, shape: Shape, weights: np.ndarray) -> dict[str, Tensor]:
+    """The buffers of precision fp8, and the 16-bit copies that it casts from."""
+    held = {"copy": card.up(weights, "bfloat16"), "control": card.up(np.zeros(9), "int32")}
+    for b in fp8.fp8_buffers(shape, ROWS):
+        held[b.name] = card.up(np.zeros(b.shape, np.uint8 if b.dtype == fp8.E4M3 else np.float32), b.dtype)
+    return held
+
+
+def some_weights(shape: Shape) -> np.ndarray:
+    """Each matrix with a maximum of its own, so that a wrong scale shows."""
+    size = max(at + rows * columns for at, rows, columns, _ in fp8.matrices(shape).values())
+    values = np.random.default_rng(3).normal(size=size)
+    for i, (at, rows, columns, _) in enumerate(fp8.matrices(shape).values()):
+        values[at : at + rows * columns] *= 4.0**-i
+    return rounded(values, "bfloat16")
+
+
+def hard_numbers(n: int) -> np.ndarray:
+    """Every size that E4M3 knows and more, every code, all halves between codes, both ends."""
+    rng = np.random.default_rng(n)
+    values = rng.choice([-1.0, 1.0], n) * 2.0 ** rng.uniform(-14, 10, n)
+    table = decode(np.arange(127, dtype=np.uint8))
+    special = np.concatenate([table, (table[1:] + table[:-1]) / 2, [0.0, -0.0, 464.0, 465.0, 1e30]])
+    place = rng.permutation(n)[: len(special)]
+    values[place] = special[: len(place)]
+    return rounded(values, "bfloat16")
+
+
+def close(got: np.ndarray, want: np.ndarray) -> None:
+    """Within bfloat16's rounding, and that of a sum: tensor cores keep fewer bits of it than float32 has."""
+    limit = 2.0**-8 * np.abs(want) + 2.0**-11 * np.abs(want).max()
+    wrong = ~(np.abs(got - want) <= limit)
+    assert not wrong.any(), f"{wrong.sum()} of {want.size}: {got[wrong][:3]} for {want[wrong][:3]}"
+
+
+def run(card: Card, calls: list) -> None:
+    for call in calls:
+        call()
+    card.device.wait()
+
+
+@pytest.mark.parametrize("n", [16, 48, 16 * 777, 16 * 256 * 1024 + 16])
+@pytest.mark.parametrize("e", [0, -3, 12])
+def test_cast_rounds_as_e4m3_does(card: Card, n: int, e: int) -> None:
+    """One code off in one of a million numbers, a block that leaves a number out, a maximum that misses one."""
+    values = hard_numbers(n) * 2.0**-e
+    q, x = card.up(np.zeros(n, np.uint8), fp8.E4M3), card.up(values, "bfloat16")
+    largest = card.up(np.full(fp8.PARTS, 2.0**-30, np.float32), "float32")
+    scale = card.up(np.array([2.0**-e, 2.0**e, 0, 0], np.float32), "float32")
+    grid = min(fp8.PARTS, -(-n // 4096))
+    card.run("fp8.cu", "k_fp8_cast", "fp8", (grid,), 256, q, largest, x, scale, n)
+    assert np.array_equal(card.down(q), encode(values * 2.0**e))
+    seen = card.down(largest)
+    assert seen.max() == np.float32(np.abs(values).max())
+    assert (seen[grid:] == np.float32(2.0**-30)).all()
+
+
+def test_cast_keeps_nan_and_cuts_infinity(card: Card) -> None:
+    """A broken model must not look well after a cast; the loss finds NaN."""
+    values = np.ones(64, np.float32)
+    values[[3, 40]], values[[7, 50]] = np.nan, (np.inf, -np.inf)
+    q, x = card.up(np.zeros(64, np.uint8), fp8.E4M3), card.up(values, "bfloat16")
+    largest = card.up(np.zeros(fp8.PARTS, np.float32), "float32")
+    scale = card.up(np.array([1, 1, 0, 0], np.float32), "float32")
+    card.run("fp8.cu", "k_fp8_cast", "fp8", (1,), 256, q, largest, x, scale, 64)
+    got = decode(card.down(q))
+    assert np.isnan(got[[3, 40]]).all()
+    assert got[[7, 50]].tolist() == [448, -448]
+    assert (np.delete(got, [3, 40, 7, 50]) == 1).all()
+
+
+@pytest.mark.parametrize("shape", [WIDE, dataclasses.replace(WIDE, d_model=32, n_heads=1)])
+def test_weights_are_cast_in_both_layouts(card: Card, shape: Shape) -> None:
+    """Widths that no tile divides: an edge that is left out, or a transposition that is off by a tile."""
+    weights = some_weights(shape)
+    held = buffers(card, shape, weights)
+    run(card, Scales(card.device, shape, ROWS, held).weights())
+    natural, transposed = card.down(held["fp8_natural"]), card.down(held["fp8_transposed"])
+    scales = card.down(held["fp8_scales"])[fp8.tensors(shape) :]
+    for i, (at, rows, columns, to) in enumerate(fp8.matrices(shape).values()):
+        w = weights[at : at + rows * columns].reshape(rows, columns)
+        e = int(fp8.exponents(np.array([np.abs(w).max()], np.float32), 0)[0])
+        want, place = encode(w * 2.0**e), slice(to, to + rows * columns)
+        assert scales[i, :2].tolist() == [2.0**-e, 2.0**e]
+        assert np.array_equal(natural[place].reshape(rows, columns), want)
+        assert np.array_equal(transposed[place].reshape(columns, rows), want.T)
+
+
+def test_scales_follow_the_histories(card: Card) -> None:
+    """The card's rule is the host's, so that restored scales are those that were left; a skipped step changes nothing."""
+    held = buffers(card, WIDE, some_weights(WIDE))
+    scales, t = Scales(card.device, WIDE, ROWS, held), fp8.tensors(WIDE)
+    scales.start()
+    rng, history = np.random.default_rng(5), np.zeros((t, fp8.HISTORY), np.float32)
+    for step in range(20):
+        largest = (2.0 ** rng.uniform(-30, 10, (t, fp8.PARTS))).astype(np.float32)
+        largest[0] = 0.0  # a tensor of zeros
+        applied = int(step % 4 != 2)
+        card.device.write(held["fp8_largest"], largest)
+        card.device.write(held["control"], np.array([0, 0, 0, applied, 0, 0, 0, 0, 0]))
+        run(card, scales.end())
+        if applied:
+            history = np.concatenate([largest.max(axis=1)[:, None], history[:, :-1]], axis=1)
+        assert np.array_equal(card.down(held["fp8_history"]), history)
+        assert np.array_equal(card.down(held["fp8_scales"])[:t], fp8.scales(history, fp8.first_largest(WIDE, ROWS)))
+
+
+@pytest.fixture(params=FORMS)
+def product(request: pytest.FixtureRequest, card: Card, tmp_path, monkeypatch) -> Product:
+    monkeypatch.setenv("ANDREA_CACHE", str(tmp_path))
+    if request.param == "plain":
+        return plain_product(card.device)
+    return fast_product(CublasLt(card.device, "fp8", card.up(np.zeros((2, 32 << 20)), "uint8")))
+
+
+@pytest.mark.parametrize(("n", "i", "o"), [(16, 32, 96), (77, 96, 384), (616, 384, 1152), (1025, 1536, 384)])
+def test_products(card: Card, product: Product, n: int, i: int, o: int) -> None:
+    """Against float64 of the same E4M3 numbers: a layout or a scale that the library takes otherwise than we mean."""
+    rng = np.random.default_rng(n)
+    x, w = encode(rng.normal(0, 60, (n, i))), encode(rng.normal(0, 60, (o, i)))
+    old = rounded(rng.normal(0, 3, (n, o)), "bfloat16")
+    scaled = [
+        (card.up(codes, fp8.E4M3), card.up(np.array([back, 1 / back, 0, 0], np.float32), "float32"))
+        for codes, back in ((x, 2.0**-6), (w, 2.0**-9))
+    ]
+    want = decode(x) @ decode(w).T * 2.0**-15
+    for add in (None, card.up(old, "bfloat16")):
+        y = card.empty("bfloat16", n, o)
+        run(card, [product("a test", y, scaled[0], scaled[1], add)])
+        close(card.down(y), want if add is None else want + old)
+
+
+def test_an_op_is_cast_and_product(card: Card, product: Product) -> None:
+    """Forward takes the transposed copy and the input's scale, backward the natural one and the gradient's."""
+    weights, rng = some_weights(WIDE), np.random.default_rng(8)
+    held = buffers(card, WIDE, weights)
+    scales = Scales(card.device, WIDE, ROWS, held)
+    history = (2.0 ** rng.uniform(0, 6, (fp8.tensors(WIDE), fp8.HISTORY))).astype(np.float32)
+    scales.restore(fp8.to_state(history))
+    scales.start()
+    run(card, scales.weights())
+    matrix = Fp8Matrix(PlainMatrix(card.device, "fp8"), scales, product)
+    to = fp8.scales(history, (1.0, 1.0))[:, 1].astype(np.float64)
+    for k, (at, rows, columns, _) in enumerate(fp8.matrices(WIDE).values()):
+        w = weights[at : at + rows * columns].reshape(rows, columns)
+        scale = 2.0 ** int(fp8.exponents(np.array([np.abs(w).max()], np.float32), 0)[0])
+        low = decode(encode(w * scale)) / scale
+        for a, want_of, call, i in (
+            (rows, low, matrix.forward, 2 * k),
+            (columns, low.T, matrix.input_gradient, 2 * k + 1),
+        ):
+            x = rounded(rng.normal(size=(ROWS * 77, a)), "bfloat16")
+            y = card.empty("bfloat16", ROWS * 77, want_of.shape[1])
+            run(card, call("mlp", y, card.up(x, "bfloat16"), held["copy"].part(at, rows, columns)))
+            want = decode(encode(x * to[i])) / to[i] @ want_of
+            close(card.down(y), want)
+            assert card.down(held["fp8_largest"])[i].max() == np.abs(x).max()
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("microbatches", [1, 4])
+def test_a_step_agrees_with_float64(plain: bool, microbatches: int) -> None:
+    """The first, whose scales are guesses, and the tenth: 3 bits of fraction in a part of the products."""
+    engine, batches = opened("fp8", plain=plain, microbatches=microbatches), tokens(10, 8)
+    for step in (0, 9):
+        reference = cpu()
+        before = engine.snapshot()
+        reference.load(*(a.astype(np.float64) for a in (before.weights, before.m, before.v)), before.step)
+        want_loss, want = reference.gradient(batches[step])
+        losses, _ = engine.run(batches[step : step + 1], rates(1))
+        got = engine.gradient().astype(np.float64) / microbatches
+        error = np.linalg.norm(got - want) / np.linalg.norm(want)
+        assert error <= 0.1, f"gradient off by {error} at step {step}"
+        assert losses[0] == pytest.approx(want_loss, rel=1e-2)
+        if step == 0:
+            engine.run(batches[1:9], rates(8))
+
+
+def test_trains_as_bf16_does() -> None:
+    """300 steps of the same batches: the loss within 2 %, all along after the first steps."""
+    batches, curves = tokens(300, 8), {}
+    for precision in ("bf16", "fp8"):
+        curves[precision] = opened(precision).run(batches, rates(300))[0].reshape(10, 30).mean(axis=1)
+    assert np.allclose(curves["fp8"], curves["bf16"], rtol=0.02), curves
+    assert curves["fp8"][-1] < curves["fp8"][0] - 0.5
+
+
+def test_the_same_bits_every_time() -> None:
+    """A scale that depends on the order of blocks, or a cast that a product of another stream still reads."""
+    batches, results = tokens(20, 8), []
+    for _ in range(5):
+        engine = opened("fp8")
+        engine.run(batches, rates(20))
+        results.append((engine.snapshot(), engine.state()))
+    assert all(same(results[0][0], other) and results[0][1] == saved for other, saved in results[1:])
+
+
+@pytest.mark.parametrize("cut", [1, 7, 66])
+def test_resume_is_exact(cut: int) -> None:
+    """Stopped, its state through JSON, loaded into a new engine that has evaluated and sampled: the same bytes."""
+    n, batches = 70, tokens(70, 8)
+    straight = opened("fp8")
+    losses, norms = straight.run(batches, rates(n))
+    before = opened("fp8")
+    first = before.run(batches[:cut], rates(cut))
+    snapshot, extra = before.snapshot(), json.loads(json.dumps(before.state()))
+    after = CudaEngine(SHAPE, spec("fp8"))
+    after.restore(extra)
+    after.load(snapshot.weights, snapshot.m, snapshot.v, snapshot.step)
+    assert after.state() == before.state()
+    after.evaluate(tokens(1, 13)[0])
+    after.generate([[1, 2], [3]], 100, temperature=1.0, top_k=5, seed=1, step=1)
+    assert after.state() == before.state()
+    second = after.run(batches[cut:], rates(n - cut))
+    assert np.array_equal(np.concatenate([first[0], second[0]]), losses)
+    assert np.array_equal(np.concatenate([first[1], second[1]]), norms)
+    assert same(straight.snapshot(), after.snapshot())
+    assert straight.state() == after.state()
+
+
+def test_evaluation_changes_nothing() -> None:
+    """Blocks with far larger activations than training has seen must leave no trace in the scales."""
+    batches, (quiet, disturbed) = tokens(12, 8), (opened("fp8"), opened("fp8"))
+    blocks = np.random.default_rng(9).integers(0, SHAPE.vocab_size, (13, SHAPE.context + 1)).astype(np.int32)
+    nats = []
+    for step in range(12):
+        for engine in (quiet, disturbed):
+            engine.run(batches[step : step + 1], rates(1))
+        nats = [disturbed.evaluate(blocks) for _ in range(2)]
+        assert np.array_equal(*nats)
+    assert same(quiet.snapshot(), disturbed.snapshot())
+    assert quiet.state() == disturbed.state()
+    reference = cpu()
+    after = disturbed.snapshot()
+    reference.load(*(a.astype(np.float64) for a in (after.weights, after.m, after.v)), after.step)
+    assert np.allclose(nats[0], reference.evaluate(blocks), rtol=1e-2)
+
+
+def test_what_is_not_finite_leaves_the_scales() -> None:
+    """A NaN weight freezes the window; the histories must not hold what led to it, or the next good step is lost too."""
+    engine, batches = opened("fp8"), tokens(8, 8)
+    engine.run(batches, rates(8))
+    good, saved = engine.snapshot(), engine.state()
+    weights = good.weights.copy()
+    weights[5] = np.nan
+    engine.load(weights, good.m, good.v, good.step)
+    losses, _ = engine.run(np.full_like(batches, 0), rates(8))
+    assert np.isnan(losses).all()
+    assert engine.state() == saved
+    engine.load(good.weights, good.m, good.v, good.step)
+    again = engine.run(batches, rates(8))[0]
+    other = CudaEngine(SHAPE, spec("fp8"))
+    other.restore(saved)
+    other.load(good.weights, good.m, good.v, good.step)
+    assert np.array_equal(again, other.run(batches, rates(8))[0])
+
+
+def test_nothing_is_allocated_after_the_start() -> None:
+    """FP8 algorithms may want memory of their own."""
+    engine = CudaEngine(SHAPE, spec("fp8"))
+    engine.load(*state())
+    engine.run(tokens(3, 8), rates(3))
+    before = engine._device.free_bytes
+    engine.run(tokens(70, 8), rates(70))
+    engine.evaluate(tokens(1, 9)[0])
+    engine.state()
+    assert engine._device.free_bytes == before
