@@ -20,6 +20,12 @@
 #include "fp8.cuh"
 #include "control.cuh"
 
+constexpr int BYTES = 16;  // numbers that a thread converts at a time: one 16-byte store
+
+struct alignas(BYTES) Sixteen {
+    unsigned short pairs[BYTES / 2];
+};
+
 struct Matrix {
     int from, rows, cols, to;  // in copy from `from` on, (rows, cols)
 };
@@ -32,11 +38,10 @@ extern "C" __global__ void __launch_bounds__(256)
          at += (long long)gridDim.x * blockDim.x * BYTES) {
         Sixteen out;
 #pragma unroll
-        for (int i = 0; i < BYTES; i += PACK) convert_pack(out, i, load_pack(x + at + i), to, top);
+        for (int i = 0; i < BYTES; i += PACK) convert_pack(out.pairs + i / 2, load_pack(x + at + i), to, top);
         *reinterpret_cast<Sixteen*>(q + at) = out;
     }
-    top = block_max(top);
-    if (threadIdx.x == 0) largest[blockIdx.x] = fmaxf(largest[blockIdx.x], top);
+    raise_largest(largest, top);
 }
 
 // first_input and first_gradient stand for a history that is still empty.
@@ -91,7 +96,8 @@ extern "C" __global__ void __launch_bounds__(256)
         Sixteen out;
         float seen = 0.0f;
 #pragma unroll
-        for (int i = 0; i < BYTES; i += PACK) convert_pack(out, i, load_pack(copy + m.from + at + i), scale.to, seen);
+        for (int i = 0; i < BYTES; i += PACK)
+            convert_pack(out.pairs + i / 2, load_pack(copy + m.from + at + i), scale.to, seen);
         *reinterpret_cast<Sixteen*>(natural + m.to + at) = out;
         *reinterpret_cast<Sixteen*>(&tile[line][first]) = out;
     }
@@ -100,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(256)
         Sixteen out;
 #pragma unroll
         for (int i = 0; i < BYTES; i += 2)
-            out.pair[i / 2] = tile[first + i][line] | (unsigned short)tile[first + i + 1][line] << 8;
+            out.pairs[i / 2] = tile[first + i][line] | (unsigned short)tile[first + i + 1][line] << 8;
         *reinterpret_cast<Sixteen*>(transposed + m.to + (size_t)(col0 + line) * m.rows + row0 + first) = out;
     }
 }

@@ -31,19 +31,30 @@ __device__ __forceinline__ Scale scale_for(float top, int spare) {
     return {power_of_two(-e), power_of_two(e), {0.0f, 0.0f}};
 }
 
-constexpr int BYTES = 16;  // numbers that a thread converts at a time: one 16-byte store
-
-struct alignas(BYTES) Sixteen {
-    unsigned short pair[BYTES / 2];
-};
-
-// 16 numbers from x on, scaled and rounded; the largest of them and of `top` is left in top. fmaxf leaves out NaN, which
+// A pack scaled and rounded, two codes a word; the largest of it and of `top` is left in top. fmaxf leaves out NaN, which
 // the loss then shows.
-__device__ __forceinline__ void convert_pack(Sixteen& out, int at, const Pack& in, float scale, float& top) {
+__device__ __forceinline__ void convert_pack(unsigned short* pairs, const Pack& in, float scale, float& top) {
 #pragma unroll
     for (int i = 0; i < PACK; i += 2) {
         const float a = in.get(i), b = in.get(i + 1);
         top = fmaxf(top, fmaxf(fabsf(a), fabsf(b)));
-        out.pair[(at + i) / 2] = __nv_cvt_float2_to_fp8x2(make_float2(a * scale, b * scale), __NV_SATFINITE, __NV_E4M3);
+        pairs[i / 2] = __nv_cvt_float2_to_fp8x2(make_float2(a * scale, b * scale), __NV_SATFINITE, __NV_E4M3);
     }
+}
+
+struct alignas(PACK) Codes {
+    unsigned short pairs[PACK / 2];
+};
+
+// A pack into E4M3 at `to`, by one store.
+__device__ __forceinline__ void store_codes(e4m3_t* to, const Pack& in, float scale, float& top) {
+    Codes out;
+    convert_pack(out.pairs, in, scale, top);
+    *reinterpret_cast<Codes*>(to) = out;
+}
+
+// The block's maximum into its place of `largest`, over what earlier microbatches left there.
+__device__ __forceinline__ void raise_largest(float* largest, float top) {
+    top = block_max(top);
+    if (threadIdx.x == 0) largest[blockIdx.x] = fmaxf(largest[blockIdx.x], top);
 }

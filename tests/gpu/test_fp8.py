@@ -9,11 +9,13 @@ from card import Card, rounded
 from e4m3 import decode, encode
 from test_engine import SHAPE, cpu, opened, rates, same, spec, state, tokens
 
+from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.cuda.matrix import PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Product, Scales, fast_product, plain_product
+from andrea.engine.cuda.model import LN_ROWS, norm_defines
 from andrea.engine.cuda.tensor import Tensor
 from andrea.experiment import Shape
 
@@ -75,9 +77,9 @@ def test_cast_rounds_as_e4m3_does(card: Card, n: int, e: int) -> None:
     """One code off in one of a million numbers, a block that leaves a number out, a maximum that misses one."""
     values = hard_numbers(n) * 2.0**-e
     q, x = card.up(np.zeros(n, np.uint8), fp8.E4M3), card.up(values, "bfloat16")
-    largest = card.up(np.full(fp8.PARTS, 2.0**-30, np.float32), "float32")
+    largest = card.up(np.full(fp8.CAST_BLOCKS, 2.0**-30, np.float32), "float32")
     scale = card.up(np.array([2.0**-e, 2.0**e, 0, 0], np.float32), "float32")
-    grid = min(fp8.PARTS, -(-n // 4096))
+    grid = min(fp8.CAST_BLOCKS, -(-n // 4096))
     card.run("fp8.cu", "k_fp8_cast", "fp8", (grid,), 256, q, largest, x, scale, n)
     assert np.array_equal(card.down(q), encode(values * 2.0**e))
     seen = card.down(largest)
@@ -90,13 +92,80 @@ def test_cast_keeps_nan_and_cuts_infinity(card: Card) -> None:
     values = np.ones(64, np.float32)
     values[[3, 40]], values[[7, 50]] = np.nan, (np.inf, -np.inf)
     q, x = card.up(np.zeros(64, np.uint8), fp8.E4M3), card.up(values, "bfloat16")
-    largest = card.up(np.zeros(fp8.PARTS, np.float32), "float32")
+    largest = card.up(np.zeros(1, np.float32), "float32")
     scale = card.up(np.array([1, 1, 0, 0], np.float32), "float32")
     card.run("fp8.cu", "k_fp8_cast", "fp8", (1,), 256, q, largest, x, scale, 64)
     got = decode(card.down(q))
     assert np.isnan(got[[3, 40]]).all()
     assert got[[7, 50]].tolist() == [448, -448]
     assert (np.delete(got, [3, 40, 7, 50]) == 1).all()
+
+
+class Casts:
+    """A kernel's own E4M3 output beside the cast of its 16-bit output."""
+
+    def __init__(self, card: Card, *shape: int) -> None:
+        self.card, self.shape, self.n = card, shape, int(np.prod(shape))
+        self.scale = card.up(np.array([2.0**-4, 2.0**4, 0, 0], np.float32), "float32")
+        self.q, self.largest = self._target()
+
+    def _target(self) -> tuple[Tensor, Tensor]:
+        largest = self.card.up(np.zeros(fp8.CAST_BLOCKS, np.float32), "float32")
+        return self.card.up(np.full(self.shape, 0x55, np.uint8), fp8.E4M3), largest
+
+    def check(self, source: Tensor) -> None:
+        q, largest = self._target()
+        grid = (min(fp8.CAST_BLOCKS, -(-self.n // 4096)),)
+        flat = (q.reshape(self.n), largest, source.reshape(self.n), self.scale, self.n)
+        self.card.run("fp8.cu", "k_fp8_cast", "fp8", grid, 256, *flat)
+        assert np.array_equal(self.card.down(self.q), self.card.down(q))
+        assert self.card.down(self.largest).max() == self.card.down(largest).max() > 0
+
+
+@pytest.mark.parametrize(("n", "c"), [(3, 32), (617, 96), (2050, 384), (1000, 768)])
+def test_layernorm_casts_what_it_writes(card: Card, n: int, c: int) -> None:
+    """The fused form is the kernel and the cast in one: the same bits everywhere."""
+    rng, options = np.random.default_rng(n), norm_defines(c, 8)
+    x, dy, old = (card.up(rng.normal(size=(n, c)), "bfloat16") for _ in range(3))
+    gamma, beta = card.up(rng.normal(size=c), "float32"), card.up(rng.normal(size=c), "float32")
+    results = []
+    for fused in (False, True):
+        name = "k_fp8_layernorm" if fused else "k_layernorm"
+        y, dx = card.empty("bfloat16", n, c), card.empty("bfloat16", n, c)
+        mean, rstd, sums = card.empty("float32", n), card.empty("float32", n), card.empty("float32", SLABS, 2, c)
+        places = [Casts(card, n, c) for _ in range(2)]
+        value, gradient = ((p.q, p.largest, p.scale) if fused else () for p in places)
+        grid, block = (-(-n // LN_ROWS),), 32 * LN_ROWS
+        forward, backward = (
+            (y, mean, rstd, x, gamma, beta, *value),
+            (dx, sums, old, dy, x, gamma, mean, rstd, *gradient),
+        )
+        card.run("layernorm.cu", f"{name}_fwd", "fp8", grid, block, *forward, n, c, 1e-5, defines=options)
+        card.run("layernorm.cu", f"{name}_bwd", "fp8", (SLABS,), 256, *backward, n, c, defines=options)
+        results.append([card.down(t) for t in (y, mean, rstd, dx, sums)])
+        if fused:
+            places[0].check(y)
+            places[1].check(dx)
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("n", [32, 32 * 777, 32 * 256 * 512 + 32])
+def test_gelu_casts_what_it_would_write(card: Card, n: int) -> None:
+    """Forward leaves out the 16-bit output; more packs than the largest grid has threads."""
+    rng = np.random.default_rng(n)
+    h, da = (card.up(rng.normal(0, 2, n), "bfloat16") for _ in range(2))
+    a, dh, a2, dh2 = (card.empty("bfloat16", n) for _ in range(4))
+    grid, value, gradient = -(-n // 2048), Casts(card, n), Casts(card, n)
+    card.run("gelu.cu", "k_gelu_fwd", "fp8", (grid,), 256, a, h, n)
+    fused = (min(grid, fp8.CAST_BLOCKS),)
+    card.run("gelu.cu", "k_fp8_gelu_fwd", "fp8", fused, 256, value.q, value.largest, value.scale, h, n)
+    value.check(a)
+    card.run("gelu.cu", "k_gelu_bwd", "fp8", (grid,), 256, dh, a, da, h, n)
+    places = (gradient.q, gradient.largest, gradient.scale)
+    card.run("gelu.cu", "k_fp8_gelu_bwd", "fp8", fused, 256, dh2, a2, da, h, *places, n)
+    gradient.check(dh)
+    for one, other in ((a, a2), (dh, dh2)):
+        assert np.array_equal(card.down(one), card.down(other))
 
 
 @pytest.mark.parametrize("shape", [WIDE, dataclasses.replace(WIDE, d_model=32, n_heads=1)])
@@ -123,7 +192,7 @@ def test_scales_follow_the_histories(card: Card) -> None:
     scales.start()
     rng, history = np.random.default_rng(5), np.zeros((t, fp8.HISTORY), np.float32)
     for step in range(20):
-        largest = (2.0 ** rng.uniform(-30, 10, (t, fp8.PARTS))).astype(np.float32)
+        largest = (2.0 ** rng.uniform(-30, 10, (t, fp8.parts(WIDE, ROWS)))).astype(np.float32)
         largest[0] = 0.0  # a tensor of zeros
         applied = int(step % 4 != 2)
         card.device.write(held["fp8_largest"], largest)
@@ -160,7 +229,7 @@ def test_products(card: Card, product: Product, n: int, i: int, o: int) -> None:
         close(card.down(y), want if add is None else want + old)
 
 
-def test_an_op_is_cast_and_product(card: Card, product: Product) -> None:
+def test_an_op_takes_its_own_copies_and_scales(card: Card, product: Product) -> None:
     """Forward takes the transposed copy and the input's scale, backward the natural one and the gradient's."""
     weights, rng = some_weights(WIDE), np.random.default_rng(8)
     held = buffers(card, WIDE, weights)
@@ -171,7 +240,7 @@ def test_an_op_is_cast_and_product(card: Card, product: Product) -> None:
     run(card, scales.weights())
     matrix = Fp8Matrix(PlainMatrix(card.device, "fp8"), scales, product)
     to = fp8.scales(history, (1.0, 1.0))[:, 1].astype(np.float64)
-    for k, (at, rows, columns, _) in enumerate(fp8.matrices(WIDE).values()):
+    for k, (name, (at, rows, columns, _)) in enumerate(fp8.matrices(WIDE).items()):
         w = weights[at : at + rows * columns].reshape(rows, columns)
         scale = 2.0 ** int(fp8.exponents(np.array([np.abs(w).max()], np.float32), 0)[0])
         low = decode(encode(w * scale)) / scale
@@ -181,7 +250,9 @@ def test_an_op_is_cast_and_product(card: Card, product: Product) -> None:
         ):
             x = rounded(rng.normal(size=(ROWS * 77, a)), "bfloat16")
             y = card.empty("bfloat16", ROWS * 77, want_of.shape[1])
-            run(card, call("mlp", y, card.up(x, "bfloat16"), held["copy"].part(at, rows, columns)))
+            X = card.up(x, "bfloat16")
+            cast = scales.cast(X, scales.place(name, *x.shape, gradient=bool(i % 2)))
+            run(card, [cast, *call("mlp", y, X, held["copy"].part(at, rows, columns))])
             want = decode(encode(x * to[i])) / to[i] @ want_of
             close(card.down(y), want)
             assert card.down(held["fp8_largest"])[i].max() == np.abs(x).max()
@@ -200,7 +271,7 @@ def test_a_step_agrees_with_float64(plain: bool, microbatches: int) -> None:
         losses, _ = engine.run(batches[step : step + 1], rates(1))
         got = engine.gradient().astype(np.float64) / microbatches
         error = np.linalg.norm(got - want) / np.linalg.norm(want)
-        assert error <= 0.1, f"gradient off by {error} at step {step}"
+        assert error <= 0.12, f"gradient off by {error} at step {step}"
         assert losses[0] == pytest.approx(want_loss, rel=1e-2)
         if step == 0:
             engine.run(batches[1:9], rates(8))

@@ -181,7 +181,8 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        model = Model(device, shape, t.precision, self._rows, self._matrix(), self._buffers)
+        side = overlaps(self._buffers["dstream"].dtype)
+        model = Model(device, shape, t.precision, self._rows, self._matrix(side=side), self._buffers, self._scales)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
         device.write(self._buffers["control"], self._control)
@@ -196,9 +197,8 @@ class CudaEngine:
             self._scales.start()
         self._built = True
 
-    def _matrix(self) -> Matrix:
-        """The products that precision and `plain` ask for."""
-        side = overlaps(self._buffers["dstream"].dtype)
+    def _matrix(self, *, side: bool) -> Matrix:
+        """The products that precision and `plain` ask for; weight gradients on the side stream or not."""
         matrix: Matrix = (
             PlainMatrix(self._device, self._train.precision) if self._plain else FastMatrix(self._library, side=side)
         )

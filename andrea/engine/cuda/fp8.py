@@ -26,7 +26,8 @@ CAPABILITY = (8, 9)  # the first cards that multiply such numbers
 E4M3 = "float8_e4m3"
 MATRICES = (QKV[0], "W_1", "W_2")  # of a layer; the first stands for the packed three
 HISTORY = 16  # steps
-PARTS = 1024  # blocks of a cast, at most: each has a maximum of its own
+CAST_BLOCKS = 1024  # of a cast, at most: each has a maximum of its own
+NORM_ROWS = 4  # of a LayerNorm's block, which has one too
 WEIGHT_PARTS = 64  # blocks that look for a matrix's maximum
 SCALE_WORDS = 4  # struct Scale: back, to, and padding
 FIRST_INPUT = 8.0  # the largest number of an input, before one has been seen: inputs come from LayerNorm and GELU
@@ -58,15 +59,21 @@ def tensors(shape: Shape) -> int:
     return 2 * len(MATRICES) * shape.n_layers
 
 
+def parts(shape: Shape, rows: int) -> int:
+    """Places for the maxima of a tensor's blocks, for microbatches of `rows` rows."""
+    return max(CAST_BLOCKS, -(-rows * shape.context // NORM_ROWS))
+
+
 def fp8_buffers(shape: Shape, rows: int) -> Iterator[Buffer]:
     """What precision fp8 holds beside bf16's buffers; for microbatches of `rows` rows."""
     n, m, t = matrix_elements(shape), len(MATRICES) * shape.n_layers, tensors(shape)
     yield Buffer("working copies", "fp8_natural", (n,), E4M3)
     yield Buffer("working copies", "fp8_transposed", (n,), E4M3)
     yield Buffer("workspace", "fp8_operand", (rows * shape.context * MLP_RATIO * shape.d_model,), E4M3)
+    yield Buffer("workspace", "fp8_stream", (rows * shape.context * shape.d_model,), E4M3)
     yield Buffer("workspace", "fp8_scales", (t + m, SCALE_WORDS))
     yield Buffer("workspace", "fp8_history", (t, HISTORY))
-    yield Buffer("workspace", "fp8_largest", (t, PARTS))
+    yield Buffer("workspace", "fp8_largest", (t, parts(shape, rows)))
     yield Buffer("workspace", "fp8_weight_largest", (m, WEIGHT_PARTS))
     yield Buffer("workspace", "fp8_matrices", (m, 4), "int32")
 

@@ -1,6 +1,8 @@
 """Precision fp8's matrix ops: QKV and the MLP in E4M3, everything else by the ops that it wraps.
 
-An op here is a cast and a product. The products run one after the other, so one buffer holds each cast operand in turn.
+Whoever makes an operand leaves it in E4M3 too: LayerNorm and GELU, forward and backward (see model.py). Only the gradient of
+attention is cast by a kernel of its own. Each operand is read by the very next product, so one buffer holds all in turn;
+but for the stream's gradient, behind which train.recompute may run a forward.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +24,7 @@ EDGE = 64  # of a tile of k_fp8_cast_weights
 LINEAR_COLS, LINEAR_ROWS = 64, 4  # outputs of a block of k_fp8_linear
 
 Scaled = tuple[Tensor, Tensor]  # a tensor of E4M3 numbers, and its Scale
+Place = tuple[Tensor, Tensor, Tensor]  # the same with its maxima in between: where a kernel puts what it casts
 Product = Callable[[str, Tensor, Scaled, Scaled, Tensor | None], Call]
 
 
@@ -31,11 +34,12 @@ class Scales:
     def __init__(self, device: Device, shape: Shape, rows: int, buffers: Mapping[str, Tensor]) -> None:
         _require_card(device)
         self._device, self._shape, self._buffers = device, shape, buffers
-        self._first = fp8.first_largest(shape, rows)
+        self._first, self._parts = fp8.first_largest(shape, rows), fp8.parts(shape, rows)
         self._table = fp8.matrices(shape)
         device.write(buffers["fp8_matrices"], np.array(list(self._table.values()), np.int32))
         self._history = np.zeros(buffers["fp8_history"].shape, np.float32)
-        self._at = {buffers["copy"].part(row[0], 1).address: i for i, row in enumerate(self._table.values())}
+        self._names = {buffers["copy"].part(row[0], 1).address: name for name, row in self._table.items()}
+        self._index = {name: i for i, name in enumerate(self._table)}
 
     def start(self) -> None:
         """Put the restored histories, or empty ones, on the card."""
@@ -58,7 +62,7 @@ class Scales:
     def end(self) -> list[Call]:
         """After AdamW: this step's maxima into the histories, and new scales, if the step was applied."""
         b, kernel = self._buffers, self._kernel("k_fp8_scales")
-        n, sizes = fp8.tensors(self._shape), (fp8.HISTORY, fp8.PARTS)
+        n, sizes = fp8.tensors(self._shape), (fp8.HISTORY, self._parts)
         values = (b["fp8_scales"], b["fp8_history"], b["fp8_largest"], b["control"], *self._first, *sizes)
         return [lambda: kernel((n,), BLOCK, *values), *self.weights()]
 
@@ -74,23 +78,28 @@ class Scales:
             lambda: cast((tiles, m), BLOCK, *targets, *sources),
         ]
 
-    def index(self, w: Tensor) -> int | None:
+    def name(self, w: Tensor) -> str | None:
         """Which E4M3 matrix has its 16-bit copy at `w`; None for the matrices that stay in 16 bits."""
-        return self._at.get(w.address)
+        return self._names.get(w.address)
 
-    def weight(self, i: int, *, transposed: bool) -> Scaled:
-        """Matrix `i` (rows, columns), or transposed."""
-        _, rows, columns, to = list(self._table.values())[i]
+    def weight(self, name: str, *, transposed: bool) -> Scaled:
+        """The matrix (rows, columns), or transposed."""
+        _, rows, columns, to = self._table[name]
         shape = (columns, rows) if transposed else (rows, columns)
         buffer = self._buffers["fp8_transposed" if transposed else "fp8_natural"]
-        return buffer.part(to, *shape), self.scale(fp8.tensors(self._shape) + i)
+        return buffer.part(to, *shape), self.scale(fp8.tensors(self._shape) + self._index[name])
 
-    def cast(self, x: Tensor, tensor: int) -> tuple[Scaled, Call]:
-        """`x` in E4M3, by the scale of `tensor`, and the call that puts it there; the next cast takes the same place."""
-        target, largest = self._buffers["fp8_operand"].part(0, x.size), self._buffers["fp8_largest"]
-        part, scale = largest.part(tensor * fp8.PARTS, fp8.PARTS), self.scale(tensor)
-        kernel, flat, grid = self._kernel("k_fp8_cast"), x.reshape(x.size), min(fp8.PARTS, -(-x.size // CAST_ELEMENTS))
-        return (target.reshape(*x.shape), scale), lambda: kernel((grid,), BLOCK, target, part, flat, scale, x.size)
+    def place(self, name: str, *shape: int, gradient: bool = False) -> Place:
+        """Where the input of matrix `name` lies in E4M3, or the gradient of its output."""
+        i = 2 * self._index[name] + gradient
+        buffer = self._buffers["fp8_stream" if gradient and name.endswith("W_2") else "fp8_operand"]
+        return buffer.part(0, *shape), self._buffers["fp8_largest"].part(i * self._parts, self._parts), self.scale(i)
+
+    def cast(self, x: Tensor, place: Place) -> Call:
+        """`x` into its place, in E4M3."""
+        kernel, grid = self._kernel("k_fp8_cast"), min(fp8.CAST_BLOCKS, -(-x.size // CAST_ELEMENTS))
+        target, largest, scale = place[0].reshape(x.size), place[1], place[2]
+        return lambda: kernel((grid,), BLOCK, target, largest, x.reshape(x.size), scale, x.size)
 
     def scale(self, i: int) -> Tensor:
         """struct Scale number `i`: of tensors first, then of matrices."""
@@ -111,33 +120,38 @@ class Fp8Matrix:
         self._rest = rest
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
-        i = self._scales.index(w)
-        if i is None:
+        name = self._scales.name(w)
+        if name is None:
             return self._rest.forward(op, y, x, w, residual)
-        operand, cast = self._scales.cast(x, 2 * i)
-        return [cast, self._product(op, y, operand, self._scales.weight(i, transposed=True), residual)]
+        operand, _, scale = self._scales.place(name, *x.shape)
+        weight = self._scales.weight(name, transposed=True)
+        return [self._product(name, y, (operand, scale), weight, residual)]
 
     def input_gradient(self, op: str, dx: Tensor, dy: Tensor, w: Tensor) -> list[Call]:
-        i = self._scales.index(w)
-        if i is None:
+        name = self._scales.name(w)
+        if name is None:
             return self._rest.input_gradient(op, dx, dy, w)
-        operand, cast = self._scales.cast(dy, 2 * i + 1)
-        return [cast, self._product(f"{op} gradient", dx, operand, self._scales.weight(i, transposed=False), None)]
+        operand, _, scale = self._scales.place(name, *dy.shape, gradient=True)
+        weight = self._scales.weight(name, transposed=False)
+        return [self._product(f"{name}'s input gradient", dx, (operand, scale), weight, None)]
 
     def qkv(self, qkv: Tensor, x: Tensor, w: QkvWeight) -> list[Call]:
         return self.forward("attn_qkv", qkv, x, w.tensor)
 
     def qkv_input_gradient(self, dx: Tensor, dqkv: Tensor, w: QkvWeight) -> list[Call]:
-        return self.input_gradient("attn_qkv", dx, dqkv, w.tensor)
+        name = self._scales.name(w.tensor)
+        assert name is not None, "the packed matrices have an E4M3 copy"
+        cast = self._scales.cast(dqkv, self._scales.place(name, *dqkv.shape, gradient=True))
+        return [cast, *self.input_gradient("attn_qkv", dx, dqkv, w.tensor)]
 
 
 def fast_product(library: CublasLt) -> Product:
     """y (N, O) = x (N, I) times w (O, I) transposed, or that added to another (N, O); by cuBLASLt."""
 
-    def bind(op: str, y: Tensor, x: Scaled, w: Scaled, add: Tensor | None) -> Call:
+    def bind(name: str, y: Tensor, x: Scaled, w: Scaled, add: Tensor | None) -> Call:
         a, b = _operand(x[0], x[1]), replace(_operand(w[0], w[1]), transposed=True)
         other = None if add is None else _operand(add)
-        return library.product(_operand(y), a, b, other, name=f"the FP8 product of {op}")
+        return library.product(_operand(y), a, b, other, name=f"the FP8 product of {name}")
 
     return bind
 
@@ -146,7 +160,7 @@ def plain_product(device: Device) -> Product:
     """The same by the hand-written kernel."""
     kernel = device.kernel("fp8.cu", "k_fp8_linear", "fp8")
 
-    def bind(op: str, y: Tensor, x: Scaled, w: Scaled, add: Tensor | None) -> Call:  # noqa: ARG001
+    def bind(name: str, y: Tensor, x: Scaled, w: Scaled, add: Tensor | None) -> Call:  # noqa: ARG001
         (n, i), o = x[0].shape, y.shape[1]
         grid, old = (-(-o // LINEAR_COLS), -(-n // LINEAR_ROWS)), y if add is None else add
         sizes = (n, i, o, int(add is not None))
