@@ -24,6 +24,7 @@ CUDA = {
     "tf32": Rate(6.2e13, "one H200 in tf32"),
     "bf16": Rate(2.7e14, "one H200 in 16 bits"),
     "fp16": Rate(2.7e14, "one H200 in 16 bits"),
+    "fp8": Rate(2.7e14, "one H200 in fp8"),
 }
 
 
