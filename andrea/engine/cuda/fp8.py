@@ -60,8 +60,8 @@ def tensors(shape: Shape) -> int:
 
 
 def parts(shape: Shape, rows: int) -> int:
-    """Places for the maxima of a tensor's blocks, for microbatches of `rows` rows."""
-    return max(CAST_BLOCKS, -(-rows * shape.context // NORM_ROWS))
+    """Places for the maxima of a tensor's blocks, for microbatches of `rows` rows; whole 16 bytes."""
+    return max(CAST_BLOCKS, -(-rows * shape.context // (4 * NORM_ROWS)) * 4)
 
 
 def fp8_buffers(shape: Shape, rows: int) -> Iterator[Buffer]:
