@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from andrea.checkpoint import steps_in
+from andrea.engine.cuda.fp8 import CAPABILITY
 from andrea.errors import EngineError, RunError
 from andrea.estimate import CPU_MACHINE, cpu_seconds
 from andrea.experiment import Experiment
@@ -125,6 +126,12 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
                 f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
                 f"{days:,.1f} days on {CPU_MACHINE} (estimate)",
             )
+        if experiment.train.precision == "fp8" and gpu_capability() < CAPABILITY:
+            raise EngineError(
+                f'{experiment.name} trains in "precision": "fp8", which needs compute capability 8.9 or later',
+                got=".".join(map(str, gpu_capability())),
+                fix=f'write "precision": "bf16" in {experiment.path.name}',
+            )
 
 
 def gpu_problem() -> str:
@@ -138,6 +145,14 @@ def gpu_problem() -> str:
     if status or count.value < 1:
         return f"the NVIDIA driver finds no GPU (CUDA error {status})"
     return "" if find_spec("cupy") else "the GPU packages are not installed"
+
+
+def gpu_capability() -> tuple[int, int]:
+    """Compute capability of the first GPU, by the driver; after gpu_problem() has found none."""
+    driver, major, minor = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    for value, attribute in ((major, 75), (minor, 76)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0)
+    return major.value, minor.value
 
 
 def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:

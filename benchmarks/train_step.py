@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from results import COLUMNS, append
 
 from andrea.engine.cuda.engine import CudaEngine
-from andrea.engine.cuda.matrix import Call, FastMatrix
+from andrea.engine.cuda.matrix import Call
 from andrea.engine.cuda.model import Model
 from andrea.engine.layout import count, initial_weights
 from andrea.experiment import Experiment, load
@@ -66,16 +66,9 @@ def step_times(engine: CudaEngine, data: NDArray[np.int32], steps: int) -> tuple
 def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, float, float, float]]:
     """(op, forward us, backward us, weight gradients us); a layer's ops are those of layer 1."""
     device = engine._device
-    matrix = FastMatrix(engine._library)
-    model = Model(
-        device,
-        experiment.shape,
-        experiment.train.precision,
-        engine._rows,
-        matrix,
-        engine._buffers,
-        recompute=experiment.train.recompute,
-    )
+    matrix = engine._matrix(side=False)
+    shape, t = experiment.shape, experiment.train
+    model = Model(device, shape, t.precision, engine._rows, matrix, engine._buffers, engine._scales, t.recompute)
     batch = engine._feed.batch(0)
 
     def micros(calls: list[Call]) -> float:

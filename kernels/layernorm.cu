@@ -8,12 +8,15 @@
 //          mean rstd: (N,) float32    partial: (K, 2, C) float32, a slab a block of bwd
 //          grads: the flat gradients, float32, where LayerNorm l has dgamma, dbeta (2C) from where[l] on
 //          partials: (M, K, 2, C), the partial of M LayerNorms
+//          q: (N, C) E4M3, largest, scale: as in fp8.cu
 // Writes   fwd assigns y, mean, rstd; bwd assigns dx, the residual stream's gradient, which it adds to when old is dx, and
-//          partial; bwd_params adds into dgamma and dbeta of all M
-// Launch   fwd: grid (ceil(N / 4),), block (128,): a warp a row     bwd: grid (K,), block (256,): slab k has the rows of
-//          warps 8 k ... 8 k + 7, and every (8 K)-th row from there     bwd_params: grid (ceil(2C / 32), M), block (256,)
+//          partial; bwd_params adds into dgamma and dbeta of all M. fp8 is the same for precision fp8, and assigns q, the
+//          cast of y or of dx
+// Launch   fwd: grid (ceil(N / 4),), block (128,): a warp a row, and as many blocks at most as largest has places
+//          bwd: grid (K,), block (256,): slab k has the rows of warps 8 k ... 8 k + 7, and every (8 K)-th row from there
+//          bwd_params: grid (ceil(2C / 32), M), block (256,)
 // Repeats  bit for bit: K is fixed; rows, warps and slabs are added in their order
-#include "prelude.cuh"
+#include "fp8.cuh"
 
 #ifndef LN_PACKS
 #define LN_PACKS 2  // packs that a lane holds of a row: ceil(C / (32 PACK))
@@ -38,6 +41,13 @@ struct Row {
             if (c < C) store_pack(row + c, p[k]);
         }
     }
+    __device__ __forceinline__ void store_e4m3(e4m3_t* row, int C, float to, float& top) const {
+#pragma unroll
+        for (int k = 0; k < LN_PACKS; ++k) {
+            const int c = (k * WARP + lane_id()) * PACK;
+            if (c < C) store_codes(row + c, p[k], to, top);
+        }
+    }
     __device__ __forceinline__ float get(int e) const { return p[e / PACK].get(e % PACK); }
     __device__ __forceinline__ void set(int e, float v) { p[e / PACK].set(e % PACK, v); }
 };
@@ -55,12 +65,9 @@ struct Gains {
 // The column of a lane's element e.
 __device__ __forceinline__ int column(int e) { return (e / PACK * WARP + lane_id()) * PACK + e % PACK; }
 
-extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
-                                           const act_t* x /* N C */, const float* gamma /* C */,
-                                           const float* beta /* C */, int N, int C, float eps) {
-    const int n = blockIdx.x * (blockDim.x / WARP) + warp_id();
-    if (n >= N) return;
-    Row row;
+// Row n of x into y, mean and rstd; it stays in `row`.
+__device__ __forceinline__ void normalize(Row& row, act_t* y, float* mean, float* rstd, const act_t* x,
+                                          const float* gamma, const float* beta, int n, int C, float eps) {
     row.load(x + (size_t)n * C, C);
     float sum = 0.0f, square = 0.0f;
 #pragma unroll
@@ -78,6 +85,29 @@ extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N 
     }
     row.store(y + (size_t)n * C, C);
     if (lane_id() == 0) mean[n] = m, rstd[n] = r;
+}
+
+extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
+                                           const act_t* x /* N C */, const float* gamma /* C */,
+                                           const float* beta /* C */, int N, int C, float eps) {
+    const int n = blockIdx.x * (blockDim.x / WARP) + warp_id();
+    if (n >= N) return;
+    Row row;
+    normalize(row, y, mean, rstd, x, gamma, beta, n, C, eps);
+}
+
+extern "C" __global__ void k_fp8_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
+                                               const act_t* x /* N C */, const float* gamma /* C */,
+                                               const float* beta /* C */, e4m3_t* q /* N C */, float* largest /* K */,
+                                               const Scale* scale, int N, int C, float eps) {
+    const int n = blockIdx.x * (blockDim.x / WARP) + warp_id();
+    float top = 0.0f;
+    if (n < N) {
+        Row row;
+        normalize(row, y, mean, rstd, x, gamma, beta, n, C, eps);
+        row.store_e4m3(q + (size_t)n * C, C, scale->to, top);
+    }
+    raise_largest(largest, top);
 }
 
 constexpr int AT_ONCE = WIDTH <= 48 ? 8 : WIDTH <= 96 ? 4 : 2;  // warps whose sums fit into 48 KiB side by side
@@ -101,11 +131,12 @@ __device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH
     __syncthreads();  // part is reused by the next call
 }
 
-extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
-    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
-                    const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */, const float* mean /* N */, const float* rstd /* N */, int N, int C) {
+// A block's rows: dx, its slab of partial, and unless q is null, dx in E4M3 with its largest number.
+__device__ __forceinline__ float backward_rows(act_t* dx, float* partial, const act_t* old, const act_t* dy,
+                                               const act_t* x, const float* gamma, const float* mean, const float* rstd,
+                                               e4m3_t* q, float to, int N, int C) {
     __shared__ float part[AT_ONCE][WIDTH * WARP];
-    float dgamma[WIDTH] = {}, dbeta[WIDTH] = {};
+    float dgamma[WIDTH] = {}, dbeta[WIDTH] = {}, top = 0.0f;
     for (int n = blockIdx.x * BWD_WARPS + warp_id(); n < N; n += gridDim.x * BWD_WARPS) {
         Row in, up, out;
         in.load(x + (size_t)n * C, C), up.load(dy + (size_t)n * C, C), out.load(old + (size_t)n * C, C);
@@ -133,10 +164,27 @@ extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 
             }
         }
         out.store(dx + (size_t)n * C, C);
+        if (q) out.store_e4m3(q + (size_t)n * C, C, to, top);
     }
     float* slab = partial + (size_t)blockIdx.x * 2 * C;
     store_slab(slab, dgamma, part, C);
     store_slab(slab + C, dbeta, part, C);
+    return top;
+}
+
+extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
+    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
+                    const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */,
+                    const float* mean /* N */, const float* rstd /* N */, int N, int C) {
+    backward_rows(dx, partial, old, dy, x, gamma, mean, rstd, nullptr, 0.0f, N, C);
+}
+
+extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
+    k_fp8_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
+                        const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */,
+                        const float* mean /* N */, const float* rstd /* N */, e4m3_t* q /* N C */,
+                        float* largest /* P */, const Scale* scale, int N, int C) {
+    raise_largest(largest, backward_rows(dx, partial, old, dy, x, gamma, mean, rstd, q, scale->to, N, C));
 }
 
 extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from andrea.engine.cuda.attention import scratch
+from andrea.engine.cuda.fp8 import fp8_buffers
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
@@ -48,6 +49,8 @@ def cuda_buffers(
         yield replace(buffer, inside=places.get(buffer.name, ""))
     yield from _cache(shape, rows, work, recompute)
     yield from _workspace(shape, rows, work)
+    if precision == "fp8":
+        yield from fp8_buffers(shape, rows)
     yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
     yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
     yield from _batch(shape, rows, microbatches)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 ALIGN = 256  # bytes: what cuBLASLt asks of its workspace, and more than a cache line or the widest vector
 MIB = 1024**2
 
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1}
+ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, or bfloat16.
+    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, bfloat16 or float8_e4m3.
 
     `inside` names an earlier buffer at whose start it lies; it then takes no memory of its own.
     """

@@ -18,7 +18,8 @@ from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
-from andrea.engine.cuda.matrix import Call, FastMatrix, PlainMatrix
+from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
+from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
 from andrea.engine.cuda.model import BLOCK, Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
@@ -52,6 +53,7 @@ class CudaEngine:
         device.write(self._buffers["chunks"], chunk_table(shape, train.precision in LOW_PRECISION))
         norms = [p.offset for p in parameters(shape) if p.kind == "gamma"]  # beta follows its gamma
         device.write(self._buffers["ln_where"], np.array(norms, np.int32))
+        self._scales = Scales(device, shape, self._rows, self._buffers) if train.precision == "fp8" else None
         self._feed = Feed(device, shape, train, self._buffers["batch"])
         self._control = np.zeros(self._buffers["control"].shape, np.int32)
         self._control.view(np.float32)[0] = FIRST_SCALE if train.precision == "fp16" else 1.0
@@ -102,6 +104,7 @@ class CudaEngine:
             "counters": self._control[[GOOD, STREAK, SKIPPED]].tolist(),
             "identity": self._library.identity,
             "algorithms": dict(self._library.algorithms),
+            **({"fp8": self._scales.state()} if self._scales else {}),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -115,6 +118,8 @@ class CudaEngine:
         scale, counters, identity, algorithms = _checked(state)
         self._control.view(np.float32)[0] = scale
         self._control[[GOOD, STREAK, SKIPPED]] = counters
+        if self._scales:
+            self._scales.restore(state.get("fp8"))
         if not self._library.restore(identity, algorithms):
             print(
                 f"the run's matrix algorithms were chosen on {identity}; now it is {self._library.identity}: "
@@ -181,12 +186,10 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        matrix = (
-            PlainMatrix(device, t.precision)
-            if self._plain
-            else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
+        side = overlaps(self._buffers["dstream"].dtype)
+        model = Model(
+            device, shape, t.precision, self._rows, self._matrix(side=side), self._buffers, self._scales, t.recompute
         )
-        model = Model(device, shape, t.precision, self._rows, matrix, self._buffers, recompute=t.recompute)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
         device.write(self._buffers["control"], self._control)
@@ -197,13 +200,26 @@ class CudaEngine:
         self._evaluate_graph = device.record(lambda: _run(evaluate))
         self._sampler = Sampler(device, shape, token.rows, device.record(lambda: _run(one_token)), self._buffers)
         self._library.save()
+        if self._scales:
+            self._scales.start()
         self._built = True
+
+    def _matrix(self, *, side: bool) -> Matrix:
+        """The products that precision and `plain` ask for; weight gradients on the side stream or not."""
+        matrix: Matrix = (
+            PlainMatrix(self._device, self._train.precision) if self._plain else FastMatrix(self._library, side=side)
+        )
+        if not self._scales:
+            return matrix
+        product = plain_product(self._device) if self._plain else fast_product(self._library)
+        return Fp8Matrix(matrix, self._scales, product)
 
     def _step_calls(self, model: Model) -> list[Call]:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches
         zero = self._kernel("k_zero_grads")
         gradients = b["gradients"].part(0, n)
         calls: list[Call] = [lambda: zero((-(-n // ELEMENTS),), BLOCK, gradients, n)]
+        calls += self._scales.begin() if self._scales else []
         for micro in range(self._train.microbatches):
             batch = self._feed.batch(micro)
             calls += [*model.forward(batch), *model.backward(batch, share)]
@@ -223,6 +239,7 @@ class CudaEngine:
             lambda: partial((parts,), BLOCK, sums, gradients, n),
             lambda: final((1,), 1024, control, *windows, sums, parts, share, t.clip, dynamic),
             lambda: adamw((chunks.shape[0],), BLOCK, *state, chunks, control, rates, *hyper),
+            *(self._scales.end() if self._scales else []),
         ]
 
     def _evaluate_calls(self, model: Model) -> list[Call]:
@@ -235,6 +252,7 @@ class CudaEngine:
         chunks = self._buffers["chunks"]
         kernel = self._kernel("k_copy_weights")
         kernel((chunks.shape[0],), BLOCK, self._buffers["copy"], self._buffers["weights"], chunks)
+        _run(self._scales.weights() if self._scales else [])
 
     def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)

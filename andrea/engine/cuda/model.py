@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
 from andrea.engine.cuda.device import Device, Kernel
+from andrea.engine.cuda.fp8 import CAST_BLOCKS
 from andrea.engine.cuda.matrix import Call, Matrix
+from andrea.engine.cuda.matrix_fp8 import Scales
 from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
@@ -77,11 +79,11 @@ class Model:
         rows: int,
         matrix: Matrix,
         buffers: Mapping[str, Tensor],
-        *,
+        scales: Scales | None,
         recompute: bool,
     ) -> None:
         self._device, self._shape, self._precision, self._rows = device, shape, precision, rows
-        self._matrix, self._buffers, self._recompute = matrix, buffers, recompute
+        self._matrix, self._buffers, self._scales, self._recompute = matrix, buffers, scales, recompute
         self._n, self._c = rows * shape.context, shape.d_model
         self._pack = 16 // buffers["dstream"].itemsize
         self._overlaps = "dstream_2" in buffers
@@ -153,15 +155,28 @@ class Model:
         b, p, n, c = self._buffers, self.parameters, self._n, self._c
         x, y, mean, rstd = (b[f"{letter}.{i}"] for letter in ("x", "y", "mean", "rstd"))
         gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
-        forward, backward = (self._norm_kernel(k) for k in ("k_layernorm_fwd", "k_layernorm_bwd"))
+        value, gradient = self._norm_places(i)  # in precision fp8
+        forward = self._norm_kernel("k_fp8_layernorm_fwd" if value else "k_layernorm_fwd")
+        backward = self._norm_kernel("k_fp8_layernorm_bwd" if gradient else "k_layernorm_bwd")
         sums = b["ln_partial"].part(i * SLABS * 2 * c, SLABS, 2, c)
         dx, old, dy = self._dstream[i % 2], self._dstream[1 - i % 2], b["dbranch"]
         grid = (-(-n // LN_ROWS),)
         return Op(
             name,
-            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
-            [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, n, c)],
+            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, *value, n, c, LAYERNORM_EPS)],
+            [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, *gradient, n, c)],
         )
+
+    def _norm_places(self, i: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Where LayerNorm `i` leaves its output and the stream's gradient in E4M3 too; empty where nobody reads that."""
+        layer, second = divmod(i, 2)
+        if not self._scales:
+            return (), ()
+        reader = f"{layer}.W_1" if second else f"{layer}.W_Q"
+        value = self._scales.place(reader, self._n, self._c) if layer < self._shape.n_layers else ()
+        if second or i == 0:
+            return value, ()
+        return value, self._scales.place(f"{layer - 1}.W_2", self._n, self._c, gradient=True)
 
     def _norm_params(self) -> list[Call]:
         """The parameter gradients of all LayerNorms, from what their backwards left."""
@@ -242,11 +257,17 @@ class Model:
         b, size = self._buffers, self._n * 4 * self._c
         h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
         forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
-        grid = (-(-size // (BLOCK * self._pack)),)
+        grid = -(-size // (BLOCK * self._pack))
+        value: tuple[Tensor, ...] = (a,)
+        gradient: tuple[Tensor, ...] = ()
+        if self._scales:
+            forward, backward = (self._kernel("gelu", name) for name in ("k_fp8_gelu_fwd", "k_fp8_gelu_bwd"))
+            value = self._scales.place(f"{layer}.W_2", size)
+            grid, gradient = min(grid, CAST_BLOCKS), self._scales.place(f"{layer}.W_1", size, gradient=True)
         return Op(
             f"{layer}.gelu",
-            [lambda: forward(grid, BLOCK, a, h, size)],
-            [lambda: backward(grid, BLOCK, dh, a, dh, h, size)],
+            [lambda: forward((grid,), BLOCK, *value, h, size)],
+            [lambda: backward((grid,), BLOCK, dh, a, dh, h, *gradient, size)],
         )
 
     def _head(self) -> Op:
