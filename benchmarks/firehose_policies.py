@@ -96,21 +96,21 @@ def table(results: dict[str, list[Row]], tokens: dict[str, int], left_out: list[
     """Rates, shares of the steps and epochs by source; the course of the mean; differences seed by seed."""
     head = [f"| source | tokens | {' | '.join(results)} |", "|---|--:|" + "--:|" * len(results)]
     lines = ["held-out bits per byte, mean ± standard deviation over the seeds:", *head]
-    for source in tokens:
+    for source, count in tokens.items():
         cells = [cell([row["curve"][-1][source] for row in rows]) for rows in results.values()]
-        lines.append(f"| {source} | {tokens[source]:,} | {' | '.join(cells)} |")
+        lines.append(f"| {source} | {count:,} | {' | '.join(cells)} |")
     for quarter in reversed(range(QUARTERS)):
         cells = [cell([mean(row["curve"][quarter], left_out) for row in rows]) for rows in results.values()]
         without = f" without {', '.join(left_out)}" if left_out else ""
         lines.append(f"| mean{without}, after {quarter + 1}/{QUARTERS} of the steps | | {' | '.join(cells)} |")
     lines += ["", "share of the steps, and epochs:", *head]
-    for source in tokens:
+    for source, count in tokens.items():
         shares = [
             f"{statistics.fmean(row['pulls'].get(source, 0) / sum(row['pulls'].values()) for row in rows):.3f}, "
             f"{statistics.fmean(row['epochs'][source] for row in rows):.1f}"
             for rows in results.values()
         ]
-        lines.append(f"| {source} | {tokens[source]:,} | {' | '.join(shares)} |")
+        lines.append(f"| {source} | {count:,} | {' | '.join(shares)} |")
     first, *others = results
     for other in others:
         pairs = zip(results[other], results[first], strict=True)
