@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def table(results: dict[str, list[Row]], tokens: dict[str, int], left_out: list[
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--engine", choices=("cpu", "cuda"), default="cpu")
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=64, help="of held-out text a source")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write everything there, after every run")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.precision = args.precision or ("bf16" if args.engine == "cuda" else "fp32")
     found = sorted((args.corpus / "experiments").glob(f"*{SUFFIX}.json"))
     if len(found) != 1:
