@@ -11,7 +11,6 @@ OUT then is a project folder with the experiment ANDREA-MIX, its tokenizer and i
 import argparse
 import io
 import json
-import shutil
 import string
 import tempfile
 from collections.abc import Iterator
@@ -100,7 +99,6 @@ def main() -> None:
     value = made.to_json()
     value["sources"] = {name: SPEC | {"files": f"texts/{name}"} for name in streams}  # named, and no longer there
     write_json(args.out / "experiments" / f"{NAME}{SUFFIX}.json", value)
-    shutil.rmtree(args.out / "texts", ignore_errors=True)
     total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
     print(f"{args.out}: {total / 1e6:.1f} MB")
 
