@@ -64,7 +64,7 @@ class Bandit:
         self._base = self._row(spec.weights)
         self._floor, self._cap = self._row(self.spec.floors), self._row(self.spec.caps)
         warm = set(self.spec.curriculum_warmup_sources)
-        # never a cap of 0, nor neither weight nor floor
+        # what can be drawn at all: a cap above 0, and a weight or a floor above 0
         self._open = (self._cap > 0) & ((self._base > 0) | (self._floor > 0))
         self._warm = self._open & np.array([name in warm for name in self.names])
 

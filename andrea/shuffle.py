@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 ROUNDS = 6
 FEW = 12  # things that are quicker one by one than as arrays
 _WORD = (1 << 64) - 1
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's finaliser
+_INT_1, _INT_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # splitmix64's finaliser
+_MIX_1, _MIX_2 = np.uint64(_INT_1), np.uint64(_INT_2)
 _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
@@ -46,8 +47,8 @@ def _walk(thing: int, side: int, size: int, keys: list[int]) -> int:
         left, right = divmod(thing, side)
         for key in keys:
             x = right ^ key
-            x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-            x = (x ^ x >> 27) * 0x94D049BB133111EB & _WORD
+            x = (x ^ x >> 30) * _INT_1 & _WORD
+            x = (x ^ x >> 27) * _INT_2 & _WORD
             left, right = right, (left + (x ^ x >> 31) % side) % side
         thing = left * side + right
     return thing

@@ -11,7 +11,7 @@ the order of the first. The form is the original's: the user says `define <word>
     1. sloping land beside water (example: they pulled the canoe up on the bank)
     2. a long ridge or pile
 
-The whole dictionary is in memory: some 30 MB for 44,000 senses.
+The whole dictionary is in memory: with 185,000 senses the process takes 139 MB.
 """
 
 import csv
@@ -64,7 +64,7 @@ def items(found: Iterable[Sense]) -> Iterator[Item]:
         elif definition in known:
             yield Item(1, ALL, None, "a definition for the second time")
         else:
-            words.setdefault(word, {})[definition] = example
+            words.setdefault(word, {})[definition] = example.strip('"')
     for word, meanings in words.items():
         turns = [{"role": "user", "text": f"define {word}"}, {"role": "reply", "text": reply(word, meanings)}]
         try:
@@ -75,7 +75,8 @@ def items(found: Iterable[Sense]) -> Iterator[Item]:
 
 def reply(word: str, meanings: dict[str, str]) -> str:
     """The answer to `define <word>`; more than one meaning are numbered, a line each."""
-    lines = [text + (f" (example: {example.strip(chr(34))})" if example else "") for text, example in meanings.items()]
+    examples = [f" (example: {example})" if example else "" for example in meanings.values()]
+    lines = list(map("".join, zip(meanings, examples, strict=True)))
     if len(lines) == 1:
         return f"{word}: {lines[0]}"
     return "\n".join([f"{word}:", *(f"{number}. {line}" for number, line in enumerate(lines, 1))])
