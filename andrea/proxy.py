@@ -189,8 +189,10 @@ def _announce(run: Run, start: Start, engine: Engine, log: Log) -> None:
 
 def _finish(run: Run, trainer: Trainer, results: Path, log: Log) -> None:
     log.say(f"{run.experiment.name}: final evaluation on held-out text")
-    archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler)
+    archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler, trainer.gate)
+    step = trainer.position.step
+    log.say(f"samples of step {step:,} score {trainer.gate.scores[step]:.0f} of 100 for coherence")
     log.say(evaluate_final(run.experiment, run.data, trainer.engine, archive))
     facts = {"fingerprint": run.mark, "made_with": read_versions(run.folder / VERSIONS)}
     publish(run.experiment, results, run.data, trainer.snapshot(), facts)
-    log.say(f"{run.experiment.name}: {results / 'model.bin'} is the model of step {trainer.position.step:,}")
+    log.say(f"{run.experiment.name}: {results / 'model.bin'} is the model of step {step:,}")
