@@ -27,6 +27,7 @@ from andrea.experiment import Shape, TrainSpec
 CELL = 16  # bytes: every tensor of ours starts at a multiple
 # what a step finds; all else is noise. A plain head leaves the padding of the logits as it is.
 GIVEN = ("weights", "m", "v", "copy", "gradients", "logits", "batch", "control", "ln_where", "chunks")
+FP8_PASSING = ("fp8_operand", "fp8_stream")  # of precision fp8's buffers, all others are there before a step
 # what a kernel with a pointer into it may also read there, though the pointer is not const
 ADDED_TO = ("gradients", "weights", "m", "v", "copy", "control", "logits")
 MAIN, SIDE = "main", "side"
@@ -157,8 +158,9 @@ class Memory:
         end = max(t.address + t.nbytes for t in self.buffers.values())
         rng = np.random.default_rng(self.noise)
         self.cells = rng.integers(0, 2**63, (end - self._start) // CELL + 1, np.uint64)
-        for name in GIVEN:
-            self.set(self.buffers[name], name)
+        for name in self.buffers:
+            if name in GIVEN or (name.startswith("fp8_") and name not in FP8_PASSING):
+                self.set(self.buffers[name], name)
 
     def span(self, t: Tensor) -> slice:
         first = t.address - self._start

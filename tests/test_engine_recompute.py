@@ -32,7 +32,7 @@ def with_train(experiment: Experiment, **changes: Any) -> Experiment:
 @pytest.mark.parametrize("layers", [1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("precision", "plain", "microbatches"),
-    [("bf16", False, 1), ("fp16", False, 2), ("fp32", False, 2), ("bf16", True, 1)],
+    [("bf16", False, 1), ("fp16", False, 2), ("fp32", False, 2), ("bf16", True, 1), ("fp8", False, 1)],
 )
 def test_the_same_launches_on_the_same_values(
     layers: int, precision: str, plain: bool, microbatches: int, monkeypatch: pytest.MonkeyPatch
@@ -49,11 +49,13 @@ def test_the_same_launches_on_the_same_values(
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("microbatches", [1, 2])
-@pytest.mark.parametrize("tied", [True, False])
-def test_no_two_streams_meet(recompute: bool, microbatches: int, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("precision", "tied"), [("bf16", True), ("bf16", False), ("fp8", True)])
+def test_no_two_streams_meet(
+    precision: str, recompute: bool, microbatches: int, tied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards the order of weight gradients on the side: a race changes bits once in a thousand steps."""
     shape = dataclasses.replace(SHAPE, tied_head=tied)
-    device = traced(shape, spec("bf16", recompute, microbatches), monkeypatch)
+    device = traced(shape, spec(precision, recompute, microbatches), monkeypatch)
     assert sum(launch.stream == SIDE for launch in device.graphs[0]) == microbatches * (4 * shape.n_layers + 1)
     assert races(device) == []
 
@@ -84,9 +86,13 @@ def test_shipped_experiments_bind(name: str, microbatches: int, monkeypatch: pyt
     engine, device = built(experiment, monkeypatch, plain=False)
     layers, shape, train = experiment.shape.n_layers, experiment.shape, experiment.train
     captured = 2 * microbatches  # once to load the code, once to capture
-    assert device.launches["k_layernorm_bwd"] == captured * (2 * layers + 1)
-    assert device.launches["k_gelu_fwd"] == captured * layers + 2 * layers  # evaluation too; never again in backward
-    assert device.launches["k_attn_fwd"] == captured * (2 * layers - 1) + 2 * layers
+
+    def launched(name: str) -> int:
+        return device.launches[f"k_{name}"] + device.launches[f"k_fp8_{name}"]
+
+    assert launched("layernorm_bwd") == captured * (2 * layers + 1)
+    assert launched("gelu_fwd") == captured * layers + 2 * layers  # evaluation too; never again in backward
+    assert launched("attn_fwd") == captured * (2 * layers - 1) + 2 * layers
     batch = np.zeros((2, train.batch_size, shape.context + 1), np.int32)
     engine.run(batch, np.full(2, 1e-3))
     assert len(engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)) == 5

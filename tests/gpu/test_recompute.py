@@ -47,7 +47,7 @@ def test_few_layers(layers: int, precision: str) -> None:
     assert_same_run(*pair(precision, shape), tokens(10, 8, shape))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "fp8"])
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_the_same_bits_at_full_size(precision: str, microbatches: int) -> None:
     """ANDREA-12M at 8 x 1024, where weight gradients on the side really are still at work when their layer is left."""
