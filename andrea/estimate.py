@@ -6,7 +6,9 @@ are what whole training steps reached, and where; another machine differs, so th
 
 from dataclasses import dataclass
 
+from andrea.engine.arena import plan_memory
 from andrea.experiment import Experiment, Shape
+from andrea.progress import short_time
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,21 @@ def flops_per_token(shape: Shape) -> float:
     return 6.0 * matrices + attention
 
 
-def training_seconds(experiment: Experiment, engine: str) -> float:
-    """Seconds for all steps of `experiment` on the machine that `rate` names. Samples, validation and checkpoints are not counted."""
+def training_seconds(experiment: Experiment, engine: str, done: int = 0) -> float:
+    """Seconds for the steps of `experiment` past `done` on the machine that `rate` names, and nothing but the steps.
+
+    Samples, validation and checkpoints are not counted.
+    """
     t = experiment.train
-    tokens = t.steps * t.batch_size * experiment.model.context
+    tokens = max(0, t.steps - done) * t.batch_size * experiment.model.context
     return tokens * flops_per_token(experiment.shape) / rate(experiment, engine).flops
+
+
+def outlook(experiment: Experiment, done: int = 0) -> str:
+    """What training past step `done` takes, in one line."""
+    t, plan = experiment.train, plan_memory(experiment)
+    return (
+        f"{experiment.name}: {max(0, t.steps - done):,} steps to go, about "
+        f"{short_time(training_seconds(experiment, t.engine, done))} on {rate(experiment, t.engine).machine} (estimate), "
+        f"{plan.total / 1e6:,.0f} MB on the {t.engine} engine"
+    )
