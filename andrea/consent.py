@@ -25,8 +25,8 @@ def ask(experiments: Sequence[Experiment], root: Path) -> None:
         return
     try:
         answer = input(f"training will take about {short_time(seconds)} (estimate); go on? [Y/n] ").strip()
-    except EOFError:
-        answer = "end of input"
+    except (EOFError, KeyboardInterrupt):
+        answer = "Ctrl-C"
     if answer.lower() not in ("", "y", "yes"):
         raise RunError(
             f"about {short_time(seconds)} of training must be what you want",

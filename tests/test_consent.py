@@ -25,13 +25,13 @@ def slow() -> Experiment:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: str | None, terminal: bool = True) -> list[str]:
-    """The questions that were asked; None is the end of the input."""
+    """The questions that were asked; None is Ctrl-C."""
     asked: list[str] = []
 
     def say(question: str) -> str:
         asked.append(question)
         if answer is None:
-            raise EOFError
+            raise KeyboardInterrupt
         return answer
 
     monkeypatch.setattr("builtins.input", say)

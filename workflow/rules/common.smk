@@ -120,7 +120,8 @@ def start_run():
     experiments = [EXPERIMENTS[name] for name in names]
     explained(hooks.require_engines)(experiments)
     explained(hooks.require_steps)(Path(), keep_tokens(names))
-    print(*consent.outlooks(experiments, Path()), sep="\n", file=sys.stderr)
+    for line in consent.outlooks(experiments, Path()):
+        print(line, file=sys.stderr)
     explained(consent.ask)(experiments, Path())
     hooks.forward_sigterm(Path())
 
