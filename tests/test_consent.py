@@ -75,5 +75,6 @@ def test_only_what_is_left_counts(tmp_path: Path) -> None:
         state.write_text(json.dumps({"fingerprint": found, "step": 30}))
         assert stands_at(experiment, tmp_path) == step
         assert f"{60 - step} steps to go" in consent.outlooks([experiment], tmp_path)[0]
-    (tmp_path / "data" / NAME / "tokens" / "manifest.json").write_text('{"tokenizer_sha256": 3}')
-    assert stands_at(experiment, tmp_path) == 0
+    for text in ('{"tokenizer_sha256": 3}', "{"):
+        (tmp_path / "data" / NAME / "tokens" / "manifest.json").write_text(text)
+        assert stands_at(experiment, tmp_path) == 0

@@ -67,17 +67,20 @@ def fingerprint_of(folder: Path) -> Fingerprint | None:
 
 
 def stands_at(experiment: Experiment, root: Path) -> int:
-    """The step that the run of `experiment`, on the tokens that are there now, was last saved at; 0 when there is none."""
+    """The step that the run of `experiment`, on the tokens that are there now, was last saved at.
+
+    0 when there is none, or when it cannot be told: the stages and the trainer say what is wrong with such files.
+    """
     folder = root / "runs" / experiment.name
     state_file = folder / f"{experiment.name}.state.json"
     tokens = root / "data" / experiment.name / "tokens" / "manifest.json"
     if not state_file.exists() or not tokens.exists():
         return 0
-    state, manifest = read_json(state_file, "the run's state"), read_json(tokens, "the tokens manifest")
     try:
+        state, manifest = read_json(state_file, "the run's state"), read_json(tokens, "the tokens manifest")
         mine = fingerprint(experiment, manifest, manifest["tokenizer_sha256"])
-    except (KeyError, TypeError):
-        return 0  # the tokens stage makes them anew
+    except (DataError, KeyError, TypeError):
+        return 0
     step = state.get("step")
     return step if state.get("fingerprint") == mine.digest and isinstance(step, int) else 0
 
