@@ -5,9 +5,11 @@ floor that no program passes. Whole steps reach a share of it, which was measure
 On the CPU: operations over a rate that was measured once. Samples, validation and checkpoints are not counted.
 """
 
-from andrea.cards import Card
+from andrea.cards import CARDS, Card
+from andrea.engine.arena import plan_memory
 from andrea.engine.cuda.weights import LOW_PRECISION
 from andrea.experiment import Experiment, Shape, TrainSpec
+from andrea.progress import short_time
 from andrea.work import step_work
 
 CPU_FLOPS, CPU_MACHINE = 1.5e11, "2 cores of a server CPU"  # useful operations of whole steps
@@ -65,3 +67,22 @@ def flops_per_token(shape: Shape) -> float:
     matrices = 12 * shape.n_layers * shape.d_model**2 + shape.vocab_size * shape.d_model
     attention = 6 * shape.n_layers * shape.d_model * shape.context
     return 6.0 * matrices + attention
+
+
+def expected(experiment: Experiment, done: int = 0) -> dict[str, float]:
+    """Seconds for the steps past `done`, by machine: that of the CPU rate, or the fastest and the slowest card."""
+    t = experiment.train
+    left = max(0, t.steps - done) / t.steps
+    if t.engine == "cpu":
+        return {CPU_MACHINE: left * cpu_seconds(experiment)}
+    return {f"an {card.name}": left * cuda_seconds(experiment, card) for card in (CARDS[0], CARDS[-1])}
+
+
+def outlook(experiment: Experiment, done: int = 0) -> str:
+    """What training past step `done` takes, in one line."""
+    t, plan = experiment.train, plan_memory(experiment)
+    times = ", ".join(f"{short_time(s)} on {machine}" for machine, s in expected(experiment, done).items())
+    return (
+        f"{experiment.name}: {max(0, t.steps - done):,} steps to go, about {times} (estimate), "
+        f"{plan.total / 1e6:,.0f} MB on the {t.engine} engine"
+    )

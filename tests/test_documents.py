@@ -13,12 +13,10 @@ from andrea.experiment import load
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     "README.md",
-    "docs/ANDREA.md",
-    "docs/FIREHOSE-BANDIT.md",
-    "docs/SPEED.md",
-    "kernels/README.md",
-    "benchmarks/README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{name}.md" for name in ("ANDREA", "ARCHITECTURE", "FIREHOSE-BANDIT", "SPEED")),
 ]
+DOCUMENTS += ["kernels/README.md", "benchmarks/README.md"]
 OF_THE_TREE = r"(?:andrea|benchmarks|docs|kernels|locks|scripts|tests|workflow)/[\w./-]+\.\w+"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from andrea.engine.cpu import CpuEngine
 from andrea.engine.layout import count
 from andrea.engine.loops import KERNELS
-from andrea.engine.loops.cache import folder
+from andrea.engine.loops.cache import drop_old, folder
 from andrea.experiment import Shape, TrainSpec
 
 SMALL = Shape(vocab_size=5, d_model=4, n_heads=2, n_layers=1, context=3, tied_head=True)
@@ -27,3 +27,4 @@ def warm_up(train: TrainSpec) -> None:
     engine.load(start, start, start, 0)
     engine.run(np.zeros((1, 1, 4), np.int32), np.zeros(1))
     engine.generate([[0]], 2, temperature=0.0, top_k=0, seed=0, step=0)
+    drop_old()

@@ -70,6 +70,7 @@ class Trainer:
             self._advance(target)
             self._settle(target)
         if self.signals.stop is not None:
+            self.log.say(f"{self.signals.wish()}: saving step {self.position.step:,}")
             self._save()
         self.writer.wait()
         return self.signals.stop is None
