@@ -6,6 +6,7 @@ from engine_cases import SHAPE, UNTIED, engine
 
 from andrea.engine.cpu import CpuEngine
 from andrea.engine.generate import choose
+from andrea.engine.interface import Choice
 from andrea.errors import EngineError
 from andrea.experiment import Shape
 
@@ -63,14 +64,14 @@ def test_choose() -> None:
     """Guards temperature and top_k: the cut keeps exactly k, ties go to the lowest id, shares follow the softmax."""
     rng = np.random.default_rng(0)
     logits = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
-    assert choose(logits, 0.0, 0, rng) == 1
-    assert choose(np.zeros(5, np.float32), 0.0, 0, rng) == 0
-    assert {choose(logits, 1.0, 2, rng) for _ in range(200)} == {1, 3}
-    assert {choose(np.zeros(5, np.float32), 1.0, 2, rng) for _ in range(200)} == {0, 1}
-    assert {choose(logits, 1.0, 1, rng) for _ in range(50)} == {1}
-    shares = np.bincount([choose(logits, 1.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    assert choose(logits, Choice(0.0, 0), rng) == 1
+    assert choose(np.zeros(5, np.float32), Choice(0.0, 0), rng) == 0
+    assert {choose(logits, Choice(1.0, 2), rng) for _ in range(200)} == {1, 3}
+    assert {choose(np.zeros(5, np.float32), Choice(1.0, 2), rng) for _ in range(200)} == {0, 1}
+    assert {choose(logits, Choice(1.0, 1), rng) for _ in range(50)} == {1}
+    shares = np.bincount([choose(logits, Choice(1.0, 0), rng) for _ in range(20_000)], minlength=4) / 20_000
     assert np.allclose(shares, [0.1, 0.4, 0.2, 0.3], atol=0.015)
-    flatter = np.bincount([choose(logits, 2.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    flatter = np.bincount([choose(logits, Choice(2.0, 0), rng) for _ in range(20_000)], minlength=4) / 20_000
     assert np.allclose(flatter, np.sqrt([0.1, 0.4, 0.2, 0.3]) / np.sqrt([0.1, 0.4, 0.2, 0.3]).sum(), atol=0.015)
 
 
@@ -79,7 +80,7 @@ def test_one_random_number_a_token() -> None:
     logits = np.arange(6, dtype=np.float32)
     for temperature, top_k in ((1.0, 0), (0.5, 2), (5.0, 6)):
         rng, other = np.random.default_rng(3), np.random.default_rng(3)
-        choose(logits, temperature, top_k, rng)
+        choose(logits, Choice(temperature, top_k), rng)
         other.random()
         assert rng.random() == other.random()
 
