@@ -24,7 +24,7 @@ tags:
 - gpt2
 ---
 """
-_USE = """## How to load it
+USE = """## How to load it
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -33,7 +33,7 @@ tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (AutoTokenizer, A
 chat = [{"role": "user", "content": "Do you like music?"}]
 inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
 made = model.generate(**inputs, stop_strings=["\\n> "], tokenizer=tokenizer)
-print(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).split("\n> ")[0])
+print(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).split("\\n> ")[0])
 ```
 
 A conversation is plain text: `> ` opens a user's turn, `< ` a reply, and the id 256 (`<|bos|>`) every document. The chat
@@ -51,7 +51,7 @@ It knows nothing outside of the texts above, and no other language than theirs.
 
 def render(facts: Facts, chart: str) -> str:
     """The card's text; `chart` is the file of the loss curve."""
-    parts = [_HEAD, f"# {facts.model.name}\n", f"{line(facts.description)}\n", _what(facts), _USE]
+    parts = [_HEAD, f"# {facts.model.name}\n", f"{line(facts.description)}\n", _what(facts), USE]
     parts += [_data(facts)] if facts.sources else []
     parts += [_training(facts, chart)]
     parts += [_evaluation(facts)] if facts.rates else []
