@@ -34,7 +34,7 @@ def export(model: Model, folder: Path, root: Path) -> None:
     require_free(folder.parent, 5 * model.weights.size, "the export")
     files: dict[str, Mapping[str, Any]] = {
         "config.json": config(model.shape),
-        "generation_config.json": generation_config(),
+        "generation_config.json": generation_config(model.shape.context),
         "tokenizer_config.json": tokenizer_config(model.shape.context),
     }
     temporary = folder.parent / f".{folder.name}.{os.getpid()}.tmp"

@@ -39,7 +39,8 @@ print(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tok
 A conversation is plain text: `> ` opens a user's turn, `< ` a reply, and the id 256 (`<|bos|>`) every document. The chat
 template writes all three. `tokenizer(text)` alone adds no BOS: put `<|bos|>` in front, as the model has never seen a text
 without. In a text from others that string would be read as the token: pass `split_special_tokens=True` for such text.
-A reply ends at BOS or where the model begins a user's turn. Weights are float32; biases are zeros, as the model has none.
+A reply ends at BOS or where the model begins a user's turn; prompt and reply together must fit the context. Weights are
+float32; biases are zeros, as the model has none.
 """
 _LIMITS = """## Limits
 

@@ -40,10 +40,10 @@ def config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def generation_config() -> dict[str, Any]:
-    """How andrea chat samples when it is told nothing else."""
+def generation_config(context: int) -> dict[str, Any]:
+    """How andrea chat samples when it is told nothing else; past the context the library's GPT-2 ends with an error."""
     special = {"bos_token_id": BOS, "eos_token_id": BOS, "pad_token_id": BOS}
-    return {**special, "do_sample": True, "temperature": 0.8, "top_k": 40, "max_new_tokens": 200}
+    return {**special, "do_sample": True, "temperature": 0.8, "top_k": 40, "max_new_tokens": min(200, context // 2)}
 
 
 def tokenizer_config(context: int) -> dict[str, Any]:
