@@ -11,7 +11,7 @@ from trained_model import opened
 from andrea.engine import Choice
 from andrea.errors import DataError
 from andrea.megachat import Turn
-from andrea.talk.chat import chat
+from andrea.talk.chat import Chat
 from andrea.talk.history import History
 from andrea.talk.reply import Settings
 from andrea.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ class Someone:
 def say(engine: Scripted, *lines: str, marks: bool = False) -> int:
     asked = iter([*lines, None])
     model: Any = Someone()
-    return chat(model, engine, SETTINGS, lambda: next(asked), marks=marks)  # type: ignore[arg-type]
+    return Chat(model, engine, SETTINGS, marks=marks).run(lambda: next(asked))  # type: ignore[arg-type]
 
 
 def test_a_conversation_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_the_real_engine_talks(tmp_path: Path, capsys: pytest.CaptureFixture[str
     texts = []
     for seed in (1, 1, 2):
         lines = iter([*"abcdefghij", None])
-        chat(model, engine, Settings(Choice(1.0, 0), 12, seed), lambda lines=lines: next(lines), marks=False)  # type: ignore[misc]
+        Chat(model, engine, Settings(Choice(1.0, 0), 12, seed), marks=False).run(lambda lines=lines: next(lines))  # type: ignore[misc]
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
     assert "\x1b" not in texts[0]

@@ -95,10 +95,6 @@ class Engine(Protocol):
 class Inference(Protocol):
     """A model in use, without what only training needs. One call at a time, the tokens of a stream included."""
 
-    def plan(self) -> MemoryPlan:
-        """Every buffer, known before the first one is used."""
-        ...
-
     def take(self, weights: Floats) -> None:
         """Use these weights, flat float32 in layout order."""
         ...

@@ -9,6 +9,7 @@ from typing import Any
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.experiment import Shape
 from andrea.megachat import ESCAPE, REPLY, USER
+from andrea.talk import TEMPERATURE, TOKENS, TOP_K
 from andrea.tokenizer import BOS
 from andrea.tokenizer.ids import BOS_TEXT
 
@@ -43,7 +44,8 @@ def config(shape: Shape) -> dict[str, Any]:
 def generation_config(context: int) -> dict[str, Any]:
     """How andrea chat samples when it is told nothing else; past the context the library's GPT-2 ends with an error."""
     special = {"bos_token_id": BOS, "eos_token_id": BOS, "pad_token_id": BOS}
-    return {**special, "do_sample": True, "temperature": 0.8, "top_k": 40, "max_new_tokens": min(200, context // 2)}
+    most = min(TOKENS, context // 2)
+    return {**special, "do_sample": True, "temperature": TEMPERATURE, "top_k": TOP_K, "max_new_tokens": most}
 
 
 def tokenizer_config(context: int) -> dict[str, Any]:

@@ -14,45 +14,45 @@ HELP = "Ctrl-C stops a reply, and leaves at the prompt; /new forgets what was sa
 Ask = Callable[[], str | None]
 
 
-def chat(model: Model, engine: Inference, settings: Settings, ask: Ask, *, marks: bool) -> int:
-    """Answer what `ask` gives until it gives None or /quit. `marks`: a person reads along."""
-    history, replies = History(model.tokenizer, model.shape.context), 0
-    while (text := ask()) not in (None, "/quit"):
-        if text == "/new":
-            history.forget()
-        elif text:
-            try:
-                prompt = history.ask(text, settings.tokens)
-            except DataError as mistake:
-                _note(f"error: {mistake}")
-                continue
-            _answer(history, engine, prompt, settings, replies, model, marks=marks)
-            replies += 1
-    return 0
+class Chat:
+    """One conversation. `marks`: a person reads along."""
 
+    def __init__(self, model: Model, engine: Inference, settings: Settings, *, marks: bool) -> None:
+        self._model, self._engine, self._settings, self._marks = model, engine, settings, marks
+        self._history, self._replies, self._told = History(model.tokenizer, model.shape.context), 0, False
 
-def _answer(
-    history: History,
-    engine: Inference,
-    prompt: list[int],
-    settings: Settings,
-    number: int,
-    model: Model,
-    *,
-    marks: bool,
-) -> None:
-    """Show one reply while it grows, and remember as much of it as there is when it is stopped."""
-    if history.cut and marks:
-        _note("(the oldest turns no longer fit and are forgotten)")
-    reply = Reply(model.tokenizer)
-    _show("< " if marks else "")
-    try:
-        for piece in grow(reply, engine, prompt, settings, number):
-            _show(harmless(piece))
-    except KeyboardInterrupt:
-        _show(" ..." if marks else "")
-    _show("\n")
-    history.answer(reply.text)
+    def run(self, ask: Ask) -> int:
+        """Answer what `ask` gives until it gives None or /quit."""
+        while (text := ask()) not in (None, "/quit"):
+            if text == "/new":
+                self._history.forget()
+            elif text:
+                self._turn(text)
+        return 0
+
+    def _turn(self, text: str) -> None:
+        try:
+            prompt = self._history.ask(text, self._settings.tokens)
+        except DataError as mistake:
+            _note(f"error: {mistake}")
+            return
+        if self._history.cut and self._marks and not self._told:
+            _note("(from here on the oldest turns no longer fit and are forgotten)")
+            self._told = True
+        self._answer(prompt)
+
+    def _answer(self, prompt: list[int]) -> None:
+        """Show one reply while it grows, and remember as much of it as there is when it is stopped."""
+        reply = Reply(self._model.tokenizer)
+        _show("< " if self._marks else "")
+        try:
+            for piece in grow(reply, self._engine, prompt, self._settings, self._replies):
+                _show(harmless(piece))
+        except KeyboardInterrupt:
+            _show(" ..." if self._marks else "")
+        _show("\n")
+        self._history.answer(reply.text)
+        self._replies += 1
 
 
 def terminal() -> str | None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from andrea.talk import TEMPERATURE, TOKENS, TOP_K
+
 Add = Callable[..., argparse.ArgumentParser]
 
 
@@ -42,19 +44,19 @@ def _with_engine(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
     text = "cpu (runs anywhere, always fp32) or cuda (in the precision of the training)"
     command.add_argument("--engine", choices=("cpu", "cuda"), default="cpu", help=text)
     text = "processor threads for whole texts; a reply is made by one. They change the speed, not the bits"
-    command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help=text)
+    command.add_argument("--threads", type=int, default=os.cpu_count() or 1, metavar="N", help=text)
     return command
 
 
 def _with_choice(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
-    command.add_argument(
-        "--top-k", type=int, default=40, metavar="K", help="draw from the K likeliest; 0: from all (40)"
-    )
-    text = "then from the likeliest that together have this share; 1: from all (1)"
+    text = f"0 always takes the likeliest token ({TEMPERATURE})"
+    command.add_argument("--temperature", type=float, default=TEMPERATURE, metavar="X", help=text)
+    text = f"draw from the K likeliest tokens; 0: from all ({TOP_K})"
+    command.add_argument("--top-k", type=int, default=TOP_K, metavar="K", help=text)
+    text = "of those, from the likeliest that together have this share; 1: from all (1)"
     command.add_argument("--top-p", type=float, default=1.0, metavar="P", help=text)
-    command.add_argument("--seed", type=int, default=1, help="another seed gives other replies (1)")
-    command.add_argument("--tokens", type=int, default=200, help="most tokens of a reply (200)")
+    command.add_argument("--seed", type=int, default=1, metavar="N", help="another seed gives other replies (1)")
+    command.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"most tokens of a reply ({TOKENS})")
 
 
 def _chat(args: argparse.Namespace) -> int:
@@ -68,7 +70,7 @@ def _chat(args: argparse.Namespace) -> int:
             stream.reconfigure(encoding="utf-8", errors="replace")
     if person:
         print(chat.HELP, file=sys.stderr)
-    return chat.chat(model, engine, settings, chat.terminal if person else chat.pipe, marks=person)
+    return chat.Chat(model, engine, settings, marks=person).run(chat.terminal if person else chat.pipe)
 
 
 def _sample(args: argparse.Namespace) -> int:

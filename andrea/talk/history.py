@@ -57,7 +57,7 @@ class History:
 
     def forget(self) -> None:
         """Begin anew."""
-        self.turns, self.cut = [], False
+        self.turns = []
 
 
 def _without_oldest(turns: list[Turn]) -> list[Turn]:

@@ -16,6 +16,7 @@ from andrea import megachat
 from andrea.btok import open_btok
 from andrea.engine import Inference
 from andrea.errors import DataError
+from andrea.evaluate import Rates, rates
 from andrea.progress import Progress
 from andrea.report.checked import Checked
 from andrea.sources.folder import KINDS, feed, items
@@ -24,7 +25,6 @@ from andrea.tokenizer import BOS, Tokenizer
 
 GROUP = 32  # blocks between two updates of the progress line
 Ids = NDArray[Any]
-Rates = dict[str, float]
 
 
 def corpora(model: Model, corpus: Path | None, root: Path, threads: int) -> dict[str, Ids]:
@@ -61,7 +61,7 @@ def evaluate(model: Model, engine: Inference, sources: Mapping[str, Ids], most: 
             tokens, size = tokens + int(valid.sum()), size + int(lengths[part[:, 1:][valid]].sum())
             done += len(part)
             progress.update(done, source)
-        rows[source] = {"tokens": tokens, "bytes": size, **_rates(math.fsum(nats), tokens, size, source)}
+        rows[source] = {"tokens": tokens, "bytes": size, **_rates(source, math.fsum(nats), tokens, size)}
     progress.close()
     mean = {
         key: math.fsum(row[key] for row in rows.values()) / len(rows) for key in ("nats_per_token", "bits_per_byte")
@@ -125,12 +125,11 @@ def _cut(ids: Ids, blocks: NDArray[np.int64], context: int) -> tuple[NDArray[np.
     return made, valid
 
 
-def _rates(nats: float, tokens: int, size: int, source: str) -> Rates:
+def _rates(source: str, nats: float, tokens: int, size: int) -> Rates:
     if not math.isfinite(nats):
         raise DataError(f"the losses on {source} must be finite", got=nats, fix="use another checkpoint of the model")
-    each = nats / tokens
-    bits = nats / math.log(2) / max(size, 1)
-    return {"nats_per_token": each, "perplexity": _perplexity(each), "bits_per_byte": bits}
+    found = rates(nats, tokens, size)
+    return {**found, "perplexity": _perplexity(found["nats_per_token"])}
 
 
 def _perplexity(nats: float) -> float:

@@ -14,10 +14,10 @@ from andrea.errors import CheckpointError, DataError
 from andrea.experiment import BYTES, Shape
 from andrea.report.checked import Checked
 from andrea.tokenizer import Tokenizer, load
+from andrea.tokenizer.exported import MAX_SEGMENTS
 
 MODEL, RESOLVED, TOKENIZER = "model.bin", "resolved.json", "tokenizer.json"
 MOST = {"d_model": 16384, "n_heads": 256, "n_layers": 256, "context": 65536}  # as the experiment's schema
-MOST_SEGMENTS = 1_000_000
 _NAME = re.compile(r"ANDREA-[A-Z0-9]+(-[A-Z0-9]+)*")
 
 
@@ -91,7 +91,7 @@ def _shape(experiment: Checked) -> Shape:
     sizes = {key: model.count(key) for key in MOST}
     for key, most in MOST.items():
         _require(1 <= sizes[key] <= most, model, key, f"1 to {most:,}", sizes[key])
-    _require(segments <= MOST_SEGMENTS, experiment, "tokenizer.segments", f"at most {MOST_SEGMENTS:,}", segments)
+    _require(segments <= MAX_SEGMENTS, experiment, "tokenizer.segments", f"at most {MAX_SEGMENTS:,}", segments)
     heads, tied = sizes["n_heads"], model.value.get("tied_head")
     _require(sizes["d_model"] % heads == 0, model, "n_heads", f"a divisor of {sizes['d_model']}", heads)
     _require(isinstance(tied, bool), model, "tied_head", "true or false", tied)

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from andrea.engine.buffers_cuda import PROMPT_ROWS
 from andrea.engine.checks import check_prompts, check_tokens
 from andrea.engine.cuda.engine import CudaEngine
+from andrea.engine.cuda.nvrtc import ACT
 from andrea.engine.interface import Choice, Floats
+from andrea.errors import EngineError
 from andrea.experiment import Shape, TrainSpec
 
 
@@ -16,6 +18,10 @@ class CudaInference(CudaEngine):
     """Inference in `precision`; logits are rounded to 16 bits where that has them."""
 
     def __init__(self, shape: Shape, precision: str) -> None:
+        if precision not in ACT:
+            raise EngineError(
+                f"precision must be one of {', '.join(ACT)}", got=precision, fix="leave out --engine cuda"
+            )
         super().__init__(shape, _train(precision))
 
     def take(self, weights: Floats) -> None:
