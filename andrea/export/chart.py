@@ -8,7 +8,7 @@ TICKS = 5
 
 
 def loss_chart(losses: Points) -> str:
-    """SVG text of losses in nats per token; steps whose loss was not finite are left out."""
+    """SVG text of losses in nats per token, of which there is at least one; all are finite."""
     raw = [(x, y) for x, y in extremes(losses, RAW_POINTS) if y is not None]
     line = [(x, y) for x, y in smoothed(losses, len(losses)) if y is not None]
     last, low, high = losses[-1][0], min(y for _, y in raw), max(y for _, y in raw)

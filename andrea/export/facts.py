@@ -7,7 +7,6 @@ and whoever exports is told so.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from andrea.archive import MANIFEST, PROVENANCE
 from andrea.errors import DataError
@@ -99,10 +98,10 @@ def _is_run_of(model: Model, run: Path) -> bool:
 
 
 def _losses(path: Path, last: int) -> Points:
-    """(step, nats per token) up to the model's step."""
+    """(step, nats per token) up to the model's step, where finite."""
     points: Points = []
     for record in read_records(path):
-        fields: Any = Checked(record, path, f"step {record['step']}")
-        if "loss" in record and record["step"] <= last:
-            points.append((record["step"], None if record["loss"] is None else fields.number("loss")))
+        fields = Checked(record, path, f"step {record['step']}")
+        if record.get("loss") is not None and record["step"] <= last:
+            points.append((record["step"], fields.number("loss")))
     return points
