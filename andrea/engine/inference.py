@@ -92,8 +92,9 @@ class CpuInference:
 
     def describe(self) -> str:
         """One line: what runs."""
+        threads = self._workers.threads
         return (
-            f"engine cpu: fp32, {self._workers.threads} threads, {self._plan.total / 2**20:,.0f} MiB, "
+            f"engine cpu: fp32, {threads} thread{'s' if threads > 1 else ''}, {self._plan.total / 2**20:,.0f} MiB, "
             f"matrix products by {blas.describe()}"
         )
 

@@ -49,6 +49,7 @@ def _with_engine(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _with_choice(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(threads=1)  # each would take memory for nothing
     text = f"0 always takes the likeliest token ({TEMPERATURE})"
     command.add_argument("--temperature", type=float, default=TEMPERATURE, metavar="X", help=text)
     text = f"draw from the K likeliest tokens; 0: from all ({TOP_K})"
