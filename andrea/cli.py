@@ -14,13 +14,14 @@ from pathlib import Path
 from andrea import __version__
 from andrea.errors import AndreaError
 from andrea.experiment import SUFFIX, Experiment, load
+from andrea.talk.commands import add_commands
 
 Command = Callable[[argparse.Namespace], int]
 
 _EPILOG = """\
 Call it in the project's folder. Snakemake calls the stages in their order, so that most days need only:
   .venv/bin/snakemake --cores all train_tiny
-for people:  runs, show, firehose, fresh, doctor
+for people:  runs, show, chat, sample, eval, export, firehose, fresh, doctor
 stages:      pull, tokenizer, tokens, train, archive, report (the megachat stage is scripts/prep-megachat.py)
 `andrea COMMAND --help` has an example of each.
 """
@@ -192,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+    add_commands(add)
     add("doctor", _doctor, "say what the CUDA engine finds on this machine, and what it misses", experiment=False)
     return parser
 

@@ -82,7 +82,8 @@ def test_a_wish_for_a_checkpoint_never_kills(monkeypatch: pytest.MonkeyPatch) ->
 def test_help_lists_every_command() -> None:
     """A command that help does not show is not there for a newcomer."""
     done = run("--help")
-    for command in ("runs", "show", "pull", "tokenizer", "tokens", "train", "archive", "report", "fresh"):
+    stages = ("pull", "tokenizer", "tokens", "train", "archive", "report")
+    for command in (*stages, "runs", "show", "chat", "sample", "eval", "export", "firehose", "fresh", "doctor"):
         assert command in done.stdout
 
 

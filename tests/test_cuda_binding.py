@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from andrea.engine import Choice
 from andrea.engine.buffers_cuda import cuda_buffers
 from andrea.engine.cuda import engine as engine_module
 from andrea.engine.cuda import fp8, nvrtc
 from andrea.engine.cuda.device import Kernel
 from andrea.engine.cuda.gate import ACT_NAMES, signatures
+from andrea.engine.cuda.inference import CudaInference
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type
 from andrea.engine.layout import count
 from andrea.errors import CheckpointError, EngineError
@@ -206,6 +208,23 @@ def test_fp8_needs_a_card_that_has_it(capability: tuple[int, int], monkeypatch: 
     monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
     with pytest.raises(EngineError, match=r"compute capability 8\.9"):
         engine_module.CudaEngine(experiment.shape, experiment.train)
+
+
+def test_a_model_in_use_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """chat, sample and eval go through the same gate, with a batch of their own, past the end of the context as well."""
+    device = PaperDevice()
+    device.stream = PaperStream()  # type: ignore[assignment]
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    shape = load(Path("experiments/ANDREA-12M-TRAIN.json")).shape
+    engine = CudaInference(shape, "bf16")
+    engine.take(np.zeros(count(shape), np.float32))
+    assert len(list(engine.stream([1, 2], shape.context + 10, Choice(1.0, 3, 0.9), 1, 0))) == shape.context + 10
+    assert engine.losses(np.zeros((5, shape.context + 1), np.int32)).shape == (5, shape.context)
+    assert "engine cuda: bf16" in engine.describe() and "train.engine" not in engine.describe()
+    engine._sampler._configure(Choice(0.5, 3, 0.75))
+    words = device.values[engine._buffers["sampling"].address]
+    assert words.view(np.float32)[[1, 3]].tolist() == [0.5, 0.75] and words[2] == 3
 
 
 def test_a_foreign_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

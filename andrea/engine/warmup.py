@@ -15,11 +15,16 @@ from andrea.experiment import Shape, TrainSpec
 SMALL = Shape(vocab_size=5, d_model=4, n_heads=2, n_layers=1, context=3, tied_head=True)
 
 
+def announce() -> None:
+    """Say that the first call will take longer, where it will."""
+    if not folder().exists():
+        print("compiling the CPU loops, once on this machine: about 15 s", file=sys.stderr, flush=True)
+
+
 @cache
 def warm_up(train: TrainSpec) -> None:
     """Run each op once; says so when they have to be compiled, which takes a while."""
-    if not folder().exists():
-        print("compiling the CPU loops, once on this machine: about 15 s", file=sys.stderr, flush=True)
+    announce()
     # clip is so low that the gradient is scaled, too
     spec = dataclasses.replace(train, batch_size=1, microbatches=1, partitions=1, clip=1e-9)
     engine = CpuEngine(SMALL, spec, 1, KERNELS)

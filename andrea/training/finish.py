@@ -59,7 +59,8 @@ def publish(
 ) -> None:
     """Write resolved.json, tokenizer.json, and model.bin as the very last act."""
     require_free(results, size_of(model.weights.size), "the model")
-    write_json(results / "resolved.json", {"experiment": experiment.to_json(), **facts})
+    made = {"experiment": experiment.to_json(), "tokenizer_sha256": data.tokenizer.sha256, **facts}
+    write_json(results / "resolved.json", made)
     write_atomic(results / "tokenizer.json", data.tokenizer_path.read_bytes())
     write_model(results / "model.bin", model)
 

@@ -23,7 +23,7 @@ from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain
 from andrea.engine.cuda.model import BLOCK, Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
-from andrea.engine.interface import Floats, Snapshot
+from andrea.engine.interface import Choice, Floats, Snapshot
 from andrea.engine.layout import count, parameters
 from andrea.engine.plan import MemoryPlan, make_plan
 from andrea.errors import CheckpointError, EngineError
@@ -139,11 +139,20 @@ class CudaEngine:
         return nats
 
     def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        *,
+        temperature: float,
+        top_k: int,
+        seed: int,
+        step: int,
+        top_p: float = 1.0,
     ) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.cuda.generate."""
-        check_prompts(self._shape, prompts, tokens, temperature, top_k)
-        return self._sampler.generate(prompts, tokens, temperature, top_k, seed, step)
+        choice = Choice(temperature, top_k, top_p)
+        check_prompts(self._shape, prompts, tokens, choice)
+        return self._sampler.generate(prompts, tokens, choice, seed, step)
 
     def describe(self) -> str:
         """One line: what runs, and why."""
