@@ -1,8 +1,9 @@
 """Kernel files to machine code: joined with their includes, compiled by NVRTC, kept in a cache.
 
 Needs no GPU, so that every kernel is compiled for every card in tests. Machine code (cubin) and never PTX: a driver
-older than the compiler refuses PTX. The cache key is the joined text, the options and the compiler's version;
-the same key gave the same bytes on every machine tried, since no line table (with its paths) is asked for.
+older than the compiler refuses PTX. The cache key is the joined text, the options and the compiler's version. No line
+table (with its paths) is asked for, so the same key gives the same operations everywhere; NVRTC 13.0 was seen to place those
+of the largest float32 attention kernels in another order from one compilation to the next.
 """
 
 import hashlib
