@@ -24,8 +24,8 @@ from andrea.retention import clean, prune
 from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
-from andrea.training.finish import archive_run, evaluate_final, publish
 from andrea.training.events import EVENTS, Events
+from andrea.training.finish import archive_run, evaluate_final, publish
 from andrea.training.gate import EXIT_HALTED, HALTED, Gate, Halt, known_words
 from andrea.training.log import Log
 from andrea.training.loop import Trainer
