@@ -26,18 +26,22 @@ def extremes(x: Steps, y: Floats, bins: int) -> tuple[Steps, Floats]:
     return x[kept], y[kept]
 
 
+def places(first: int, last: int, bins: int) -> Steps:
+    """About `bins` places first..last at even distances, both ends among them."""
+    return np.unique(np.linspace(first, last, min(bins, last - first + 1)).astype(np.int64))
+
+
 def running_means(y: Floats, first: int, last: int, bins: int, width: int) -> tuple[Steps, Floats]:
-    """Mean over the last `width` values at about `bins` places first..last, 1-based: (k,) places and means.
+    """Mean over the last `width` values at `places`, which count from 1: (k,) places and means.
 
     Before there are `width` values, of those that there are; NaN counts as absent.
     """
-    places = np.unique(np.linspace(first, last, min(bins, last - first + 1)).astype(np.int64))
-    low = max(0, first - width)
+    ends, low = places(first, last, bins), max(0, first - width)
+    begins = np.maximum(ends - width, 0)
     part = y[low:last]
     known = np.isfinite(part)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(known, part, 0.0))])
-    counts = np.concatenate([[0], np.cumsum(known)])
-    ends, begins = places - low, np.maximum(places - low - width, 0)
-    number = counts[ends] - counts[begins]
+    counts = None if known.all() else np.concatenate([[0], np.cumsum(known)])
+    sums = np.concatenate([[0.0], np.cumsum(part if counts is None else np.where(known, part, 0.0))])
+    number = ends - begins if counts is None else counts[ends - low] - counts[begins - low]
     some = number > 0
-    return places[some], (sums[ends] - sums[begins])[some] / number[some]
+    return ends[some], (sums[ends - low] - sums[begins - low])[some] / number[some]

@@ -1,7 +1,7 @@
 """What events.jsonl says: how the run was started last, what has happened since, and marks for the curves."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from andrea.dashboard.history import MOST_SOURCES, is_number
 
@@ -10,8 +10,7 @@ _WORDS = ("start", "checkpoint", "signal", "stopped", "halted", "failed", "finis
 _LONGEST = 2000  # characters of a reason
 
 
-@dataclass
-class Mark:
+class Mark(NamedTuple):
     """Something that happened at a step: a start, a checkpoint, a signal."""
 
     step: int
@@ -34,7 +33,7 @@ class Begun:
 
 
 class Happened:
-    """The records of events.jsonl. `last` is the kind of the newest, `reason` its reason or signal."""
+    """The records of events.jsonl. `last` is the kind of the newest, `reason` why the run ended: an error or a signal."""
 
     def __init__(self) -> None:
         self.forget()
@@ -59,8 +58,10 @@ class Happened:
             self.saved = (record["time"], step)
         if kind in ("start", "checkpoint", "signal"):
             self._mark(Mark(step, kind, name[:40] or kind))
-        if kind != "stopped":  # its reason is the signal before it
-            self.reason = (reason or name)[:_LONGEST]
+        if kind == "start" or reason:
+            self.reason = reason[:_LONGEST]
+        elif kind == "signal" and name != "SIGUSR1":  # which stops nothing
+            self.reason = name[:40]
         self.last = kind
         return True
 

@@ -62,9 +62,9 @@ class History:
             return record["step"] == self.last and self._take_rates(record["step"], record["validation"])
         return record["step"] == self.last + 1 and self._take_step(record)
 
-    def column(self, name: str) -> NDArray[np.float64]:
-        """(last,) "loss", "norm", "lr" or "ms" of steps 1..last; NaN where it was not finite."""
-        return np.array(self._numbers[name])
+    def column(self, name: str, after: int = 0) -> NDArray[np.float64]:
+        """(last - after,) "loss", "norm", "lr" or "ms" of the steps past `after`; NaN where it was not finite."""
+        return np.array(self._numbers[name][max(0, after) :])
 
     def drawn(self) -> NDArray[np.int16]:
         """(last,) place in `sources` of the source of each step."""

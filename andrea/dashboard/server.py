@@ -151,11 +151,11 @@ def _hashes(page: str, tag: str) -> str:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket. ServeError when host or port cannot be had."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as cause:
         raise _refusal(host, port, cause) from cause
     for candidate in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS):
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening = socket.socket(family, kind, protocol)  # asyncio sends at once only where the protocol says TCP
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((address[0], candidate, *address[2:]))

@@ -2,20 +2,21 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.dashboard.decimate import extremes, running_means
-from andrea.dashboard.history import Columns, History
+from andrea.dashboard.decimate import extremes, places, running_means
+from andrea.dashboard.history import NUMBERS, Columns, History
 from andrea.dashboard.watch import Watch
 
 Series = dict[str, Any]  # name, kind ("dots", "line"), x, y
 _RECENT = 100  # steps that "now" is a mean of
 _PARTS = 60  # smoothing by itself: over this part of the steps shown
 _LEAST = 10  # steps
+_SCORES = 300  # pairs of points
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ def view(watch: Watch, asked: Asked) -> dict[str, Any]:
         "first": first,
         "last": last,
         "smooth": width,
-        "charts": _charts(watch, first, last, asked.bins, width) | _scores(samples.scores, first, last, asked.bins // 2),
+        "charts": _charts(watch, first, last, max(asked.bins, 4), width) | _scores(samples.scores, first, last),
         "units": {"speed": "tokens per second" if watch.happened.begun.tokens else "steps per second"},
-        "marks": [asdict(mark) for mark in watch.happened.marks if first - 1 <= mark.step <= last],
+        "marks": [mark._asdict() for mark in watch.happened.marks if first - 1 <= mark.step <= last],
         "nonfinite": history.nonfinite[-20:],
         "kept": watch.kept[-50:],
         "samples": [{"step": step, "texts": texts} for step, texts in sorted(samples.texts.items(), reverse=True)],
@@ -56,7 +57,7 @@ def view(watch: Watch, asked: Asked) -> dict[str, Any]:
 
 def _facts(watch: Watch) -> dict[str, Any]:
     history, begun = watch.history, watch.happened.begun
-    recent = {name: history.column(name)[-_RECENT:] for name in ("loss", "norm", "lr", "ms")}
+    recent = {name: history.column(name, history.last - _RECENT) for name in NUMBERS}
     ms = _mean(recent["ms"])
     left = begun.steps - history.last
     pace = watch.happened.pace() or (ms / 1000 if ms is not None else None)
@@ -83,22 +84,23 @@ def _charts(watch: Watch, first: int, last: int, bins: int, width: int) -> dict[
     if not history.last:
         return {}
     steps = np.arange(first, last + 1)
+    values = {name: history.column(name) for name in NUMBERS}
     fewer = max(1, bins // 2)  # for all but the loss
 
     def peaks(name: str, key: str, kind: str, points: int) -> Series:
-        return _series(name, *extremes(steps, history.column(key)[first - 1 : last], points), kind)
+        return _series(name, *extremes(steps, values[key][first - 1 : last], points), kind)
 
     def smooth(key: str, points: int) -> Series:
-        return _series("smoothed", *running_means(history.column(key), first, last, points, width))
+        return _series("smoothed", *running_means(values[key], first, last, points, width))
 
-    places, ms = running_means(history.column("ms"), first, last, fewer, width)
+    steps_of_speed, ms = running_means(values["ms"], first, last, fewer, width)
     speed = 1000 * (watch.happened.begun.tokens or 1) / np.maximum(ms, 1e-9)
     return {
         "loss": [peaks("each step", "loss", "dots", bins), smooth("loss", bins)],
         **{key: _rows(columns, first, last, fewer) for key, columns in history.validations.items()},
         "lr": [peaks("learning rate", "lr", "line", fewer)],
         "norm": [peaks("each step", "norm", "dots", fewer), smooth("norm", fewer)],
-        "speed": [_series("speed", places, speed)],
+        "speed": [_series("speed", steps_of_speed, speed)],
         **_drawn(history, watch.happened.begun.epochs, first, last, fewer, width),
         **{key: _rows(columns, first, last, fewer // 2) for key, columns in history.learned.items()},
     }
@@ -108,14 +110,14 @@ def _drawn(
     history: History, epochs: dict[str, float], first: int, last: int, bins: int, width: int
 ) -> dict[str, list[Series]]:
     """How each source was drawn: its share of the steps, as a running mean, and how often it was gone through."""
-    drawn = history.drawn()
+    drawn, steps = history.drawn()[:last], places(first, last, bins)
+    before = np.maximum(steps - max(width, 50), 0)
     found: dict[str, list[Series]] = {"share": [], "epochs": []}
     for source in sorted(history.sources):
-        own = (drawn == history.sources.index(source)).astype(np.float64)
-        steps, share = running_means(own, first, last, bins, max(width, 50))
-        found["share"].append(_series(source, steps, share))
+        pulls = np.concatenate([[0], np.cumsum(drawn == history.sources.index(source))])
+        found["share"].append(_series(source, steps, (pulls[steps] - pulls[before]) / (steps - before)))
         if source in epochs:
-            found["epochs"].append(_series(source, steps, np.cumsum(own)[steps - 1] * epochs[source]))
+            found["epochs"].append(_series(source, steps, pulls[steps] * epochs[source]))
     return found
 
 
@@ -124,17 +126,16 @@ def _rows(columns: Columns, first: int, last: int, bins: int) -> list[Series]:
     return [_series(name, *extremes(steps, values[name], bins), "points") for name in sorted(values)]
 
 
-def _scores(scores: dict[int, float], first: int, last: int, bins: int) -> dict[str, list[Series]]:
+def _scores(scores: dict[int, float], first: int, last: int) -> dict[str, list[Series]]:
     steps = np.array([step for step in sorted(scores) if first <= step <= last], np.int64)
     values = np.array([scores[step] for step in steps.tolist()])
-    return {
-        "coherence": [_series("mean of the samples", *extremes(steps, values, bins), "points")] if len(steps) else []
-    }
+    return {"coherence": [_series("mean of the samples", *extremes(steps, values, _SCORES), "points")]}
 
 
 def _series(name: str, x: NDArray[np.int64], y: NDArray[np.float64], kind: str = "line") -> Series:
     """Six digits are more than a screen shows and keep the answer small."""
-    return {"name": name, "kind": kind, "x": x.tolist(), "y": [float(f"{value:.6g}") for value in y.tolist()]}
+    scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(y), 1e-290))))
+    return {"name": name, "kind": kind, "x": x.tolist(), "y": (np.round(y * scale) / scale).tolist()}
 
 
 def _last_row(columns: Columns) -> Sequence[float]:

@@ -109,7 +109,7 @@ class Watch:
         if self._held():
             return self._at_work(last)
         if last in ("finished", "stopped", "halted", "failed"):
-            return State(last, _ENDS[last] + (f" {reason}" if reason and last != "finished" else ""))
+            return State(last, _ENDS[last].format(reason=reason or "as asked"))
         if last:
             return State("died", "Ended without a word: killed, or the power failed. The same command goes on.")
         if self.history.last:
@@ -134,9 +134,9 @@ class Watch:
 
 _ENDS = {
     "finished": "The model is published.",
-    "stopped": "Stopped with a checkpoint; the same command goes on.",
-    "halted": "Halted, with a checkpoint:",
-    "failed": "Ended by an error:",
+    "stopped": "Stopped with a checkpoint ({reason}); the same command goes on.",
+    "halted": "Halted with a checkpoint: {reason}",
+    "failed": "Ended by an error: {reason}",
 }
 
 
