@@ -79,5 +79,5 @@ def test_a_wish_for_a_checkpoint_never_kills(monkeypatch: pytest.MonkeyPatch) ->
 def test_help_lists_every_command() -> None:
     """A command that help does not show is not there for a newcomer."""
     done = run("--help")
-    for command in ("show", "pull", "tokenizer", "tokens", "train", "archive", "report", "fresh"):
+    for command in ("show", "pull", "tokenizer", "tokens", "train", "archive", "report", "fresh", "dashboard"):
         assert command in done.stdout

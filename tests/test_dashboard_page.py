@@ -41,6 +41,8 @@ class Page:
     def open(self, address: str, width: int = 1280) -> None:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.get("about:blank")
+        self.complaints()  # those of the page before are not this one's
         self.driver.get(address)
 
     def js(self, code: str) -> Any:

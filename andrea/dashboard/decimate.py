@@ -8,7 +8,7 @@ Steps = NDArray[np.int64]
 
 
 def extremes(x: Steps, y: Floats, bins: int) -> tuple[Steps, Floats]:
-    """(n,) points in order of x -> the lowest and the highest of each of `bins` runs of equal length, in that order.
+    """(n,) points in order of x -> the lowest and the highest of each of `bins` runs of equal length, and both ends.
 
     All of them when they are 2 * bins or fewer. Points whose y is NaN are left out.
     """
@@ -21,7 +21,7 @@ def extremes(x: Steps, y: Floats, bins: int) -> tuple[Steps, Floats]:
     rows = -(-len(y) // width)
     padded = np.append(y, np.full(rows * width - len(y), y[-1])).reshape(rows, width)
     starts = np.arange(rows) * width
-    both = np.concatenate([starts + padded.argmin(axis=1), starts + padded.argmax(axis=1)])
+    both = np.concatenate([starts + padded.argmin(axis=1), starts + padded.argmax(axis=1), [0, len(y)]])
     kept = np.unique(np.minimum(both, len(y) - 1))
     return x[kept], y[kept]
 

@@ -44,7 +44,8 @@ _HEADERS = {
 def serve(watch: Watch, host: str, port: int) -> None:
     """Listen until Ctrl-C. Port 0 is the next free one from FIRST_PORT on. ServeError when it cannot be had."""
     page = _read_page()
-    while not watch.complete or not watch.version:
+    watch.refresh()
+    while not watch.complete:
         watch.refresh()
     listening = bind(host, port)
     address = listening.getsockname()
