@@ -131,6 +131,18 @@ def test_damaged_files_are_named_and_the_rest_is_shown(folder: Path) -> None:
     assert answer["state"]["name"] == "idle"
 
 
+def test_absurd_numbers_are_numbers(folder: Path) -> None:
+    """Sums and products of what a file may hold must not become infinite: JSON has no word for it."""
+    absurd = [step | {"loss": 9e99, "norm": -9e99, "lr": 1e-320, "ms": 0.0} for step in steps(1, 50)]
+    begun = start(steps=2**53, tokens=2**53, epochs={"alpha": 9e99}) | {"time": -9e99}
+    write_run(folder, absurd, begun, {"time": 9e99, "event": "checkpoint", "step": 1})
+    handle = held(folder)
+    with served(folder) as port:
+        answer = view(port)
+    os.close(handle)
+    assert answer["facts"]["step"] == 50 and answer["facts"]["seconds_left"] > 1e99 and answer["troubles"] == []
+
+
 def test_samples_of_all_archives(folder: Path) -> None:
     """A polish pivot empties the run's samples; what came before stands in its archive."""
     for step, records in ((20, [sample(10), sample(20)]), (60, [sample(40, "again"), sample(60, "the last")])):
