@@ -1,6 +1,7 @@
 """The dashboard's answers: they are what the files say, whatever state the run and its files are in."""
 
 import fcntl
+import json
 import os
 import shutil
 from pathlib import Path
@@ -127,8 +128,27 @@ def test_damaged_files_are_named_and_the_rest_is_shown(folder: Path) -> None:
     os.mkfifo(folder / "lock")
     with served(folder) as port:
         answer = view(port)
-    assert answer["facts"]["step"] == 50 and len(answer["troubles"]) == 3
+    assert answer["facts"]["step"] == 50 and len(answer["troubles"]) == 2
     assert answer["state"]["name"] == "idle"
+
+
+def test_a_torn_line_among_the_events_is_passed_over(folder: Path) -> None:
+    """After a power cut the page would have told for ever how the run stood before it."""
+    write_run(folder, steps(1, 50), start())
+    with open(folder / "events.jsonl", "a") as file:
+        file.write('{"time":1,"ev\n' + json.dumps({"time": 1e9, "event": "finished"}) + "\n")
+    with served(folder) as port:
+        assert view(port)["state"]["name"] == "finished"
+
+
+def test_checkpoints_of_a_long_run_are_thinned(folder: Path) -> None:
+    """Two thousand marks in every answer, where a screen has room for a hundred."""
+    saved = [{"time": 1e9 + n, "event": "checkpoint", "step": n} for n in range(1, 1000)]
+    write_run(folder, steps(1, 1000), start(), *saved, {"time": 1e9, "event": "pivot", "step": 700})
+    with served(folder) as port:
+        kinds = [mark["kind"] for mark in view(port)["marks"]]
+        assert 100 < kinds.count("checkpoint") <= 150 and kinds.count("start") == kinds.count("pivot") == 1
+        assert len(view(port, "first=500&last=600")["marks"]) == 102
 
 
 def test_absurd_numbers_are_numbers(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bandit_run import PIVOT, POLISH
 from bandit_run import Project as BanditProject
 from fake_engine import FakeEngine
 from proxy_project import STOPPED, Project
@@ -71,20 +72,24 @@ def test_a_torn_line_ends_before_the_next_begins(tmp_path: Path) -> None:
 
 def test_windows_tell_what_the_bandit_has_learned(tmp_path: Path) -> None:
     """The curves of reward and coverage; at the last step of each window, and after a stop in its middle too."""
-    whole, stopped = BanditProject(tmp_path / "whole"), BanditProject(tmp_path / "stopped")
+    whole, stopped = (
+        BanditProject(tmp_path / name, polish=POLISH, firehose__window_steps=[7, 9]) for name in ("whole", "stopped")
+    )
     assert whole.train() == 0
-    for step in (3, 17, 18):
+    for step in (3, 17, 18, PIVOT):
         assert stopped.train(stop_after=step) == STOPPED
     assert stopped.train() == 0
     steps = whole.steps()
     ends = [a["step"] for a, b in itertools.pairwise(steps) if a["window"] != b["window"]]
     told = {r["step"]: r["firehose"] for r in steps if "firehose" in r}
-    assert ends and set(ends) <= set(told) <= {*ends, len(steps)}
+    assert len(ends) > 3 and set(ends) - {PIVOT} <= set(told) <= {*ends, len(steps)}  # the pivot cuts a window short
     assert told == {r["step"]: r["firehose"] for r in stopped.steps() if "firehose" in r}
-    last = told[max(told)]
-    state = json.loads((whole.run / f"{NAME}.state.json").read_text())["firehose"]["arms"]
-    if max(told) == len(steps):
-        assert {name: row["reward"] for name, row in last.items()} == pytest.approx(
-            {name: arm["reward"] for name, arm in state.items()}, rel=1e-4
-        )
-    assert all(0 < row["coverage"] <= 1 for row in last.values())
+    assert any(event.items() >= {"event": "pivot", "step": PIVOT}.items() for event in events(stopped.root))
+    again = BanditProject(tmp_path / "again", polish=POLISH, firehose__window_steps=[7, 9])
+    assert again.train(stop_after=ends[2]) == STOPPED
+    arms = json.loads((again.run / f"{NAME}.state.json").read_text())["firehose"]["arms"]
+    rewards = {name: row["reward"] for name, row in told[ends[2]].items()}
+    assert rewards == pytest.approx({name: arm["reward"] for name, arm in arms.items()}, rel=1e-4) and any(
+        rewards.values()
+    )
+    assert all(0 < row["coverage"] <= 1 for row in told[max(told)].values())

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 from andrea.dashboard.history import MOST_SOURCES, is_number
 
 MOST_MARKS = 2000
-_WORDS = ("start", "checkpoint", "signal", "stopped", "halted", "failed", "finished")
+_MARKS = ("start", "checkpoint", "signal", "pivot")
+_WORDS = (*_MARKS, "stopped", "halted", "failed", "finished")
 _LONGEST = 2000  # characters of a reason
 
 
 class Mark(NamedTuple):
-    """Something that happened at a step: a start, a checkpoint, a signal."""
+    """Something that happened at a step: one of _MARKS; `text` is what, for people."""
 
     step: int
     kind: str
@@ -56,7 +57,7 @@ class Happened:
             return False
         if kind == "checkpoint":
             self.saved = (record["time"], step)
-        if kind in ("start", "checkpoint", "signal"):
+        if kind in _MARKS:
             self._mark(Mark(step, kind, name[:40] or kind))
         if kind == "start" or reason:
             self.reason = reason[:_LONGEST]

@@ -23,14 +23,21 @@ _NO_RECORDS = (b"", b"[", b"]")
 class Tail:
     """`take` is given every record and says whether it is sound; `forget` is called before reading begins anew.
 
+    Reading ends at a record that is not sound; without `strict` it is passed over.
     `trouble` says why reading cannot go on, if so; `complete` whether all that there is has been read; `exists`
     whether there is a file; `written` when it was changed last, in Unix time.
     """
 
     def __init__(
-        self, path: Path, take: Callable[[Any], bool], forget: Callable[[], object], budget: int = BUDGET
+        self,
+        path: Path,
+        take: Callable[[Any], bool],
+        forget: Callable[[], object],
+        budget: int = BUDGET,
+        *,
+        strict: bool = True,
     ) -> None:
-        self.path, self.take, self.forget, self.budget = path, take, forget, budget
+        self.path, self.take, self.forget, self.budget, self.strict = path, take, forget, budget, strict
         self.trouble, self.complete, self.exists, self.written = "", True, False, 0.0
         self._place, self._before = 0, b""
         self._known: tuple[int, ...] = ()
@@ -78,7 +85,7 @@ class Tail:
         taken = at = 0
         for line, text in zip(lines, texts, strict=True):
             if text not in _NO_RECORDS:
-                if not self.take(next(records, None)):
+                if not self.take(next(records)) and self.strict:
                     self.trouble = f"{self.path.name} is damaged behind what is shown here"
                     break
                 taken = at + len(text)
@@ -98,17 +105,18 @@ class Tail:
 
 
 def _parsed(texts: list[bytes]) -> list[Any]:
-    """One record a text; ends before the first text that is no JSON."""
+    """One value a text; None for a text that is no JSON."""
     try:  # all at once is twice as fast
         records = list(json.loads(b"[" + b",".join(texts) + b"]", parse_constant=refuse_constant))
         if len(records) == len(texts):
             return records
     except (ValueError, RecursionError):
         pass  # one of them is at fault
-    records = []
-    for text in texts:
-        try:
-            records.append(json.loads(text, parse_constant=refuse_constant))
-        except (ValueError, RecursionError):
-            break
-    return records
+    return [_parsed_alone(text) for text in texts]
+
+
+def _parsed_alone(text: bytes) -> Any:
+    try:
+        return json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        return None

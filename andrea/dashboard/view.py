@@ -17,6 +17,7 @@ _RECENT = 100  # steps that "now" is a mean of
 _PARTS = 60  # smoothing by itself: over this part of the steps shown
 _LEAST = 10  # steps
 _SCORES = 300  # pairs of points
+_CHECKPOINTS = 150
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,19 @@ def view(watch: Watch, asked: Asked) -> dict[str, Any]:
         "smooth": width,
         "charts": _charts(watch, first, last, max(asked.bins, 4), width) | _scores(samples.scores, first, last),
         "units": {"speed": "tokens per second" if watch.happened.begun.tokens else "steps per second"},
-        "marks": [mark._asdict() for mark in watch.happened.marks if first - 1 <= mark.step <= last],
+        "marks": _marks(watch, first, last),
         "nonfinite": history.nonfinite[-20:],
         "kept": watch.kept[-50:],
         "samples": [{"step": step, "texts": texts} for step, texts in sorted(samples.texts.items(), reverse=True)],
     }
+
+
+def _marks(watch: Watch, first: int, last: int) -> list[dict[str, Any]]:
+    """What happened at the steps shown; of checkpoints as many as a screen has room for, at even distances."""
+    inside = [mark for mark in watch.happened.marks if first - 1 <= mark.step <= last]
+    saved = [mark for mark in inside if mark.kind == "checkpoint"]
+    kept = {saved[i] for i in range(0, len(saved), -(-len(saved) // _CHECKPOINTS) or 1)}
+    return [mark._asdict() for mark in inside if mark.kind != "checkpoint" or mark in kept]
 
 
 def _facts(watch: Watch) -> dict[str, Any]:

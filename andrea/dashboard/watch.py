@@ -32,7 +32,7 @@ class Watch:
         self.folder, self.name, self.version, self._budget = folder, name, 0, budget
         self.history, self.happened = History(), Happened()
         self._loss = self._tail(f"{name}{_LOSS}", self.history)
-        self._events = self._tail(EVENTS, self.happened)
+        self._events = self._tail(EVENTS, self.happened, strict=False)  # a power cut may have torn a line amidst it
         self._samples: dict[Path, tuple[Tail, Samples]] = {}
         self._seen = False
         self.state, self.kept = State("waiting", ""), list[int]()
@@ -84,8 +84,8 @@ class Watch:
     def _tails(self) -> list[Tail]:
         return [self._loss, self._events, *(tail for tail, _ in self._samples.values())]
 
-    def _tail(self, name: str, keeper: History | Happened | Samples) -> Tail:
-        return Tail(self.folder / name, keeper.take, keeper.forget, self._budget)
+    def _tail(self, name: str, keeper: History | Happened | Samples, *, strict: bool = True) -> Tail:
+        return Tail(self.folder / name, keeper.take, keeper.forget, self._budget, strict=strict)
 
     def _find_samples(self) -> None:
         """One reader for each file of samples: those of the archives in order, then the run's own."""
@@ -108,7 +108,7 @@ class Watch:
         last, reason = self.happened.last, self.happened.reason
         if self._held():
             return self._at_work(last)
-        if last in ("finished", "stopped", "halted", "failed"):
+        if last in _ENDS:
             return State(last, _ENDS[last].format(reason=reason or "as asked"))
         if last:
             return State("died", "Ended without a word: killed, or the power failed. The same command goes on.")
@@ -117,7 +117,7 @@ class Watch:
         return State("waiting", "The run has not begun. This page waits for it.")
 
     def _at_work(self, last: str) -> State:
-        if last not in ("start", "checkpoint", "signal"):
+        if not last or last in _ENDS:
             return State("starting", "Checks the data and opens the engine.")
         if self.history.last >= self.happened.begun.steps > 0:
             return State("finishing", "All steps are done: final evaluation.")

@@ -4,6 +4,7 @@
      "tokens":1024,"epochs":{"chitchat":0.0004}}        tokens and epochs: what one step of the source takes
     {"time":1796000042.7,"event":"checkpoint","step":500}                      it is on disk
     {"time":1796000043.0,"event":"signal","step":503,"name":"SIGUSR1"}
+    {"time":1796000044.0,"event":"pivot","step":600}                           to the polish section
     {"time":1796000050.2,"event":"stopped"}                or "finished", "halted" and "failed", both with a "reason"
 
 Nothing depends on it. It goes on over restarts and is never cut back: what a crash has undone did happen.

@@ -157,6 +157,7 @@ class Trainer:
         self.gate.recall([])
         self.position.pivot(e.section("polish"), self.firehose, after)
         self.firehose = after
+        self.events.note("pivot", step=step)
         self.log.say(f"step {step:,}: polish pivot; samples and state so far are in archive/{step}")
 
     def _validate(self) -> None:
