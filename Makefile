@@ -21,8 +21,9 @@ help:
 
 tiny: base
 	@$(BIN)/python -c "import sys; from andrea.hooks import unlock; sys.exit(unlock())"
-	$(BIN)/snakemake --cores all --quiet rules -- train_tiny
+	$(BIN)/snakemake --cores all train_tiny
 	@echo "the report, for a browser: results/ANDREA-TINY/report.html"
+	@echo "talk to it:                $(BIN)/andrea chat tiny"
 
 test: check
 	$(BIN)/python -m pytest -q

@@ -9,6 +9,9 @@ min_version("9.20")
 container: "docker://python:3.12-slim"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/tokenizer.smk"
@@ -27,6 +30,17 @@ for _exp in EXPERIMENTS.values():
         default_target: _exp.name == "ANDREA-TINY"
         input:
             paths.every_file(_exp),
+
+
+# A broken experiment must not stand in the way of the others: its mistake is told to who asks for it.
+for _target, _mistake in BROKEN.items():
+
+    rule:
+        name:
+            _target
+        default_target: _target == "train_tiny"
+        input:
+            refused(_mistake),
 
 
 onstart:

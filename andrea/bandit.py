@@ -64,7 +64,9 @@ class Bandit:
         self._base = self._row(spec.weights)
         self._floor, self._cap = self._row(self.spec.floors), self._row(self.spec.caps)
         warm = set(self.spec.curriculum_warmup_sources)
-        self._warm = np.array([name in warm for name in self.names])
+        # what can be drawn at all: a cap above 0, and a weight or a floor above 0
+        self._open = (self._cap > 0) & ((self._base > 0) | (self._floor > 0))
+        self._warm = self._open & np.array([name in warm for name in self.names])
 
     def plan(self, number: int, start: int) -> Window:
         """Window `number`, beginning after step `start`; cut where the curriculum warm-up ends."""
@@ -77,8 +79,8 @@ class Bandit:
         places = np.minimum(places, np.flatnonzero(ranking.probability)[-1])  # the sum may end just under 1
         dealt = dice.permutation(places)
         overdue = self._overdue(number, ranking.eligible)[:length]
-        if overdue.size:
-            dealt = dice.permutation(np.concatenate([overdue, dealt[: length - overdue.size]]))
+        if overdue:
+            dealt = dice.permutation(np.array([*overdue, *dealt[: length - len(overdue)]]))
         return Window(number, start, tuple([self.names[arm] for arm in dealt.tolist()]))
 
     def rank(self, number: int, start: int) -> Ranking:
@@ -148,12 +150,11 @@ class Bandit:
         return rewards / max(1.0, float(rewards[eligible].max()))
 
     def _eligible(self, start: int) -> NDArray[np.bool_]:
-        """Arms that may be drawn after step `start`: the warm-up's during the warm-up, all after; never a cap of 0."""
-        allowed = self._warm if start < self.spec.curriculum_warmup_steps else np.ones(len(self.names), bool)
-        return allowed & (self._cap > 0) & ((self._base > 0) | (self._floor > 0))
+        """Arms that may be drawn after step `start`: the warm-up's during the warm-up, all after."""
+        return self._warm if start < self.spec.curriculum_warmup_steps else self._open
 
-    def _overdue(self, number: int, eligible: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _overdue(self, number: int, eligible: NDArray[np.bool_]) -> list[int]:
         """Eligible arms that rested for more than `longest_rest` windows, the longest first."""
-        last = np.array([arm.window for arm in self.arms.values()])
-        late = np.flatnonzero(eligible & (number - last > self.spec.longest_rest))
-        return late[np.argsort(last[late], kind="stable")]
+        last = [arm.window for arm in self.arms.values()]
+        late = [i for i, open_ in enumerate(eligible.tolist()) if open_ and number - last[i] > self.spec.longest_rest]
+        return sorted(late, key=last.__getitem__)

@@ -44,9 +44,10 @@ class Batches:
         self.counts = {name: block_count(t, context, f"the source {name}") for name, t in self.tokens.items()}
         self._views = {name: cut_blocks(t, context) for name, t in self.tokens.items()}
         self._keys: dict[tuple[str, int], NDArray[np.uint64]] = {}
-        self._asked: tuple[tuple[str, ...], bytes] = ((), b"")
+        self._places = {name: place for place, name in enumerate(sorted(self.tokens))}
+        self._asked: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
         self._answer = np.empty((0, batch_size), np.int64)
-        self._documents: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._opened: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def draw(self, source: str, pulls_before: int) -> NDArray[np.int32]:
         """(B, T+1) ids of one step that draws from `source` after `pulls_before` earlier draws from it."""
@@ -54,16 +55,15 @@ class Batches:
 
     def blocks(self, source: str, pulls_before: int) -> NDArray[np.int64]:
         """(B,) block numbers that `draw` reads."""
-        blocks: NDArray[np.int64] = self._blocks([source], np.array([pulls_before]))[0]
+        blocks: NDArray[np.int64] = self._blocks([source], [pulls_before])[0]
         return blocks
 
     def draw_steps(self, sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int32]:
         """(S, B, T+1) ids of S steps at once, equal to S calls of `draw`; `pulls` is what came before them."""
         blocks = self._step_blocks(sources, pulls)
         ids = np.empty((*blocks.shape, self.context + 1), np.int32)
-        for source in set(sources):
-            steps = [step for step, other in enumerate(sources) if other == source]
-            ids[steps] = self._views[source][blocks[steps]]
+        for step, source in enumerate(sources):
+            ids[step] = self._views[source][blocks[step]]
         return ids
 
     def documents(self, source: str, block: int) -> range:
@@ -81,26 +81,27 @@ class Batches:
 
         (k,) places of their sources in the sorted names, and (k,) numbers; repeats are left in.
         """
-        blocks = self._step_blocks(sources, pulls) * self.context
-        places = {name: place for place, name in enumerate(sorted(self.tokens))}
-        arms = np.repeat([places[source] for source in sources], self.batch_size)
-        firsts, tokens, documents = self._joined()
-        starts = blocks.ravel() + tokens[arms]
-        low, high = np.searchsorted(firsts, np.stack([starts, starts + self.context]), side="right") - 1
-        counts = high - low + 1
+        arms = np.repeat([self._places[source] for source in sources], self.batch_size)
+        opened, first = self._boundaries()
+        bounds = self._step_blocks(sources, pulls).ravel() + first[arms]
+        low = opened[bounds]
+        counts = opened[bounds + 1] - low + 1
         numbers = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        arms = np.repeat(arms, counts)
-        return arms, numbers - documents[arms]
+        return np.repeat(arms, counts), numbers
 
-    def _joined(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """All sources behind one another, by name: where each document begins; tokens and documents before each."""
-        if self._documents is None:
-            files = [self.tokens[name] for name in sorted(self.tokens)]
-            tokens = np.cumsum([0, *(len(file.tokens) for file in files[:-1])])
-            documents = np.cumsum([0, *(len(file.offsets) - 1 for file in files[:-1])])
-            firsts = np.concatenate([file.offsets[:-1] + before for file, before in zip(files, tokens, strict=True)])
-            self._documents = firsts, tokens, documents
-        return self._documents
+    def _boundaries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which document each block's first token belongs to, and its last one, which is the next block's first.
+
+        All sources behind one another, by name, each with one boundary more than blocks; and where each begins.
+        """
+        if self._opened is None:
+            each = [self._open_documents(name) for name in self._places]
+            self._opened = np.concatenate(each), np.cumsum([0, *map(len, each[:-1])])
+        return self._opened
+
+    def _open_documents(self, source: str) -> NDArray[np.int64]:
+        starts = np.arange(self.counts[source] + 1) * self.context
+        return np.searchsorted(self.tokens[source].offsets, starts, side="right") - 1
 
     def epochs(self, source: str, pulls: int) -> float:
         """How often `pulls` draws have gone through the source."""
@@ -108,33 +109,38 @@ class Batches:
 
     def _step_blocks(self, sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int64]:
         """(S, B) blocks of S steps; the last answer is kept, since a window is drawn first and accounted for later."""
-        before = self._pulls_before(sources, pulls)
-        asked = (tuple(sources), before.tobytes())
+        asked = tuple(sources), self._pulls_before(sources, pulls)
         if self._asked != asked:
-            self._asked, self._answer = asked, self._blocks(sources, before)
+            self._asked, self._answer = asked, self._blocks(*asked)
         return self._answer
 
     @staticmethod
-    def _pulls_before(sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int64]:
+    def _pulls_before(sources: Sequence[str], pulls: Mapping[str, int]) -> tuple[int, ...]:
         """(S,) draws from each step's source before that step."""
         seen = {source: pulls.get(source, 0) for source in set(sources)}
-        before = np.empty(len(sources), np.int64)
-        for step, source in enumerate(sources):
-            before[step] = seen[source]
+        before = []
+        for source in sources:
+            before.append(seen[source])
             seen[source] += 1
-        return before
+        return tuple(before)
 
-    def _blocks(self, sources: Sequence[str], pulls_before: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _blocks(self, sources: Sequence[str], pulls_before: Sequence[int]) -> NDArray[np.int64]:
         """(S,) sources and draws before -> (S, B) block numbers; one vectorised walk for all of them."""
-        rows = pulls_before[:, None] * self.batch_size + np.arange(self.batch_size)  # (S, B)
-        counts = np.array([self.counts[source] for source in sources])[:, None]
-        epochs, places = np.divmod(rows, counts)
-        names = sorted(set(sources))
-        arms = np.array([names.index(source) for source in sources])[:, None]
-        used, which = np.unique(epochs * len(names) + arms, return_inverse=True)
-        keys = np.stack([self._key(names[arm], epoch) for epoch, arm in np.stack(np.divmod(used, len(names)), 1)], 1)
-        flat = shuffled(places.ravel(), np.broadcast_to(counts, rows.shape).ravel(), keys[:, which.ravel()])
-        return flat.reshape(rows.shape)
+        lengths, places, counts, keys = [], [], [], []  # of each run of rows within one epoch
+        for source, pulls in zip(sources, pulls_before, strict=True):
+            count, left = self.counts[source], self.batch_size
+            epoch, place = divmod(pulls * left, count)
+            while left:
+                length = min(left, count - place)
+                lengths.append(length)
+                places.append(place)
+                counts.append(count)
+                keys.append(self._key(source, epoch))
+                left, epoch, place = left - length, epoch + 1, 0
+        begins: NDArray[np.int64] = np.cumsum(lengths) - np.array(lengths)
+        rows = np.repeat(np.array(places, np.int64) - begins, lengths) + np.arange(len(sources) * self.batch_size)
+        order = shuffled(rows, np.repeat(counts, lengths), np.repeat(np.array(keys).T, lengths, axis=1))
+        return order.reshape(len(sources), self.batch_size)
 
     def _key(self, source: str, epoch: int) -> NDArray[np.uint64]:
         key = self._keys.get((source, epoch))

@@ -149,20 +149,40 @@ def write(
 def read(path: Path, n_params: int | None = None) -> Checkpoint:
     """Read a .bin by itself. CheckpointError unless header, file size and (if given) `n_params` agree."""
     with _reading(path) as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        if size < 8:
-            raise _damaged(path, f"{size} bytes, less than its header")
-        step, count = map(int, np.fromfile(file, HEADER, 2))
-        if step < 0 or count < 1 or size != size_of(count):
-            raise _damaged(path, f"step {step}, {count} parameters and {size:,} bytes, which do not fit together")
+        step, count = _read_header(path, file)
         if n_params is not None and count != n_params:
             raise CheckpointError(
                 f"{path} must hold the experiment's {n_params:,} parameters",
                 got=f"{count:,}",
                 fix="use a checkpoint of this experiment, or set its model section back",
             )
-        return Checkpoint(step, *(np.fromfile(file, FLOAT, count).astype(np.float32, copy=False) for _ in range(3)))
+        return Checkpoint(step, *(_read_vector(file, count) for _ in range(3)))
+
+
+def read_weights(path: Path) -> tuple[int, Flat]:
+    """Step and weights (n,) of a .bin, without the two thirds that only training needs. CheckpointError as for `read`."""
+    with _reading(path) as file:
+        step, count = _read_header(path, file)
+        weights = _read_vector(file, count)
+    if not np.isfinite(weights).all():
+        raise _damaged(path, "weights that are not all finite")
+    return step, weights
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[int, int]:
+    """(step, parameters); the file's size must fit them."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    if size < 8:
+        raise _damaged(path, f"{size} bytes, less than its header")
+    step, count = map(int, np.fromfile(file, HEADER, 2))
+    if step < 0 or count < 1 or size != size_of(count):
+        raise _damaged(path, f"step {step}, {count} parameters and {size:,} bytes, which do not fit together")
+    return step, count
+
+
+def _read_vector(file: BinaryIO, count: int) -> Flat:
+    return np.fromfile(file, FLOAT, count).astype(np.float32, copy=False)
 
 
 def load(path: Path, n_params: int) -> tuple[Checkpoint, dict[str, Any], Manifest]:

@@ -14,13 +14,17 @@ from pathlib import Path
 from andrea import __version__
 from andrea.errors import AndreaError
 from andrea.experiment import SUFFIX, Experiment, load
+from andrea.talk.commands import add_commands
 
 Command = Callable[[argparse.Namespace], int]
 
-_EPILOG = (
-    "Call it in the project's folder. Snakemake calls the stages in their order: make tiny, or snakemake --cores all "
-    "train_12m. For people: show, dashboard, firehose, fresh, doctor. The megachat stage is scripts/prep-megachat.py."
-)
+_EPILOG = """\
+Call it in the project's folder. Snakemake calls the stages in their order, so that most days need only:
+  .venv/bin/snakemake --cores all train_tiny
+for people:  runs, dashboard, show, chat, sample, eval, export, firehose, fresh, doctor
+stages:      pull, tokenizer, tokens, train, archive, report (the megachat stage is scripts/prep-megachat.py)
+`andrea COMMAND --help` has an example of each.
+"""
 
 
 def find_experiment(name: str) -> Path:
@@ -35,6 +39,13 @@ def find_experiment(name: str) -> Path:
 
 def _experiment(args: argparse.Namespace) -> Experiment:
     return load(find_experiment(args.experiment))
+
+
+def _runs(args: argparse.Namespace) -> int:  # noqa: ARG001
+    from andrea.runs import table
+
+    print(table(Path()))
+    return 0
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -70,9 +81,11 @@ def _tokens(args: argparse.Namespace) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a wish for a checkpoint must not kill who does not listen yet
+    from andrea.consent import ask
     from andrea.proxy import train
 
     path = find_experiment(args.experiment)
+    ask([load(path)], Path())
     return train(path, root=Path(), stop_after=args.stop_after, threads=args.threads, checkpoint=args.checkpoint)
 
 
@@ -129,20 +142,39 @@ def _port(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="andrea", description="Grow a small chat language model, exactly.", epilog=_EPILOG
+        prog="andrea",
+        description="Grow a small chat language model, exactly.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"andrea {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def add(name: str, run: Command, text: str, *, experiment: bool = True) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text)
+    def add(
+        name: str, run: Command, text: str, *, experiment: bool = True, example: str = ""
+    ) -> argparse.ArgumentParser:
+        words = example or ("tiny" if experiment else "")
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"example:  .venv/bin/andrea {name} {words}".rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.set_defaults(run=run)
         if experiment:
             command.add_argument("experiment", help="a file in experiments/, or its name: tiny, ANDREA-12M")
         return command
 
+    add("runs", _runs, "list every run: state, step, loss, held-out bits per byte, age, size", experiment=False)
     add("show", _show, "print the experiment, its parameters, memory by part and an estimate of time")
-    command = add("pull", _pull, "fetch one dataset into shards", experiment=False)
+    command = add(
+        "pull",
+        _pull,
+        "fetch one dataset into shards",
+        experiment=False,
+        example="chitchat --out data/raw/chitchat/0.9.0",
+    )
     command.add_argument("dataset", help="a dataset of andrea/sources/sources.yaml, or the name of your own")
     command.add_argument("--out", type=Path, required=True, help="folder for the shards and their manifest")
     command.add_argument(
@@ -153,30 +185,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--offline", action="store_true", help="use only what is already on this disk")
     command.add_argument("--files", type=Path, help="folder of your own .jsonl and .txt files")
-    command = add("tokenizer", _tokenizer, "learn the tokenizer from the megachat")
+    command = add("tokenizer", _tokenizer, "learn the tokenizer from the megachat", example="tiny --out /tmp/tokenizer")
     command.add_argument("--out", type=Path, required=True, help="folder for tokenizer.json and report.json")
-    command = add("tokens", _tokens, "encode the megachat into .btok token files")
+    command = add("tokens", _tokens, "encode the megachat into .btok token files", example="tiny --out /tmp/tokens")
     command.add_argument("--out", type=Path, required=True, help="folder for the token files and their manifest")
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="processes to encode with")
-    command = add("train", _train, "train, or go on from the last checkpoint")
+    command = add("train", _train, "train, or go on from the last checkpoint", example="tiny --stop-after 1000")
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="changes the speed, not the bits")
     command.add_argument("--stop-after", type=int, metavar="STEP", help="stop with a checkpoint after this step")
     command.add_argument("--checkpoint", type=Path, metavar="FILE", help="go on from this checkpoint, not the last")
     command = add(
-        "firehose", _firehose, "print each source's share and why, or what one step has read", experiment=False
+        "firehose",
+        _firehose,
+        "print each source's share and why, or what one step has read",
+        experiment=False,
+        example="tiny --step 100",
     )
     command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
     command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
     command.add_argument(
         "--characters", type=int, metavar="N", default=400, help="how much of each row --step shows (400)"
     )
-    command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False)
+    command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False, example="tiny")
     command.add_argument("target", metavar="RUN", help="an experiment, whose run need not have begun, or a run folder")
     command.add_argument("--port", type=_port, default=0, help="0 or auto: the next free one from 8765 on (auto)")
     command.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback anyone may read")
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+    add_commands(add)
     add("doctor", _doctor, "say what the CUDA engine finds on this machine, and what it misses", experiment=False)
     return parser
 

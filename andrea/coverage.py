@@ -29,8 +29,12 @@ class Coverage:
         assert not ((numbers < 0) | (numbers >= self.documents[arms])).any(), "document out of range"
         places = 8 * self._first[arms] + numbers
         fresh = self._bits[places >> 3] >> (places & 7) & 1 == 0
-        places, which = np.unique(places[fresh], return_index=True)
-        self.seen += np.bincount(arms[fresh][which], minlength=self.seen.size)
+        if not fresh.any():
+            return
+        places = np.sort(places[fresh])
+        places = places[np.flatnonzero(np.diff(places, prepend=-1))]
+        new = np.searchsorted(places, 8 * self._first)  # new places before each arm's first
+        self.seen += np.diff(new)
         np.bitwise_or.at(self._bits, places >> 3, np.uint8(1) << (places & 7).astype(np.uint8))
 
     def shares(self) -> NDArray[np.float64]:

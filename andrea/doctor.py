@@ -1,7 +1,7 @@
 """`andrea doctor`: what the CUDA engine finds on this machine, what it misses, and the command that mends it.
 
 Each line is one check; a check that fails says what must hold, what was found and what to do. The last one trains a
-very small model for a step in every precision and compares the loss with the CPU engine's.
+very small model for a step in every precision that the card has and compares the loss with the CPU engine's.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from andrea.experiment import InitSpec, Shape, TrainSpec
 
 SHAPE = Shape(vocab_size=101, d_model=64, n_heads=2, n_layers=2, context=77, tied_head=True)
 INIT = InitSpec("normal", 0.05, 0.05, 0.05, 0.05, residual_scaling=True)
-TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 2e-3}  # relative, of the loss
+TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 2e-3, "fp8": 2e-2}  # relative, of the loss
 
 
 def doctor() -> int:
@@ -62,9 +62,11 @@ def _library() -> str:
 
 
 def _kernels() -> str:
-    """Losses of one batch before and after an update, in every precision, against float64 on the CPU."""
+    """Losses of one batch before and after an update, in every precision of the card, against float64 on the CPU."""
     from andrea.engine.cpu import CpuEngine
+    from andrea.engine.cuda.device import Device
     from andrea.engine.cuda.engine import CudaEngine
+    from andrea.engine.cuda.fp8 import CAPABILITY
     from andrea.engine.layout import initial_weights
     from andrea.engine.reference import KERNELS
 
@@ -78,6 +80,8 @@ def _kernels() -> str:
     want, _ = reference.run(batches, rates)
     errors = []
     for precision, limit in TOLERANCE.items():
+        if precision == "fp8" and Device().capability < CAPABILITY:
+            continue
         engine = CudaEngine(SHAPE, _train(precision))
         engine.load(weights, zeros, zeros, 0)
         got, _ = engine.run(batches, rates)
@@ -90,7 +94,7 @@ def _kernels() -> str:
 
 
 def _train(precision: str) -> TrainSpec:
-    return TrainSpec("cuda", precision, 1, 4, 1, 2, 2, 1e-2, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 1)
+    return TrainSpec("cuda", precision, 1, 4, 1, False, 2, 2, 1e-2, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 1)
 
 
 def _installed(package: str) -> str:

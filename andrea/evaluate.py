@@ -32,7 +32,12 @@ class HeldOut:
 
     def rates(self, nats: float) -> Rates:
         """Of `nats` summed over all targets."""
-        return {"nats_per_token": nats / self.tokens, "bits_per_byte": nats / math.log(2) / max(self.bytes, 1)}
+        return rates(nats, self.tokens, self.bytes)
+
+
+def rates(nats: float, tokens: int, size: int) -> Rates:
+    """Of `nats` summed over `tokens` targets, which stand for `size` bytes."""
+    return {"nats_per_token": nats / tokens, "bits_per_byte": nats / math.log(2) / max(size, 1)}
 
 
 def hold_out(source: str, tokens: Btok, context: int, most: int, token_bytes: list[bytes]) -> HeldOut:

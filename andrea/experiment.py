@@ -88,6 +88,7 @@ class TrainSpec:
     seed: int
     batch_size: int
     microbatches: int
+    recompute: bool
     steps: int
     horizon: int
     lr: float
@@ -243,6 +244,7 @@ def _check_rules(e: Experiment) -> None:
         ),
         (t.warmup_steps <= t.horizon, "train.warmup_steps must not pass train.horizon", (t.warmup_steps, t.horizon)),
         (t.engine != "cpu" or t.precision == "fp32", '"engine": "cpu" goes with "precision": "fp32"', t.precision),
+        (t.engine != "cpu" or not t.recompute, '"engine": "cpu" goes with "recompute": false', "true"),
         (
             set(f.weights) == set(e.sources),
             "firehose.weights must name exactly the experiment's sources",

@@ -1,7 +1,8 @@
 """What makes two runs the same run: the experiment's model, train and firehose sections and the data.
 
 `train.steps` is left out, because raising it goes on with the same run, and so is the polish section, which acts only
-from its pivot on (training/pivot.py). Everything else about an experiment may change under a run without changing its steps.
+from its pivot on (training/pivot.py). Everything else about an experiment may change under a run without changing its
+steps. `train.recompute` changes no bit and is in all the same: the train section has one exception, not a list of them.
 """
 
 from collections.abc import Mapping

@@ -7,6 +7,7 @@ Its own lock holds no process id and outlives a kill; ours is a flock, which the
 import ctypes
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,13 @@ from pathlib import Path
 from types import FrameType
 
 from andrea.checkpoint import steps_in
-from andrea.errors import EngineError, RunError
-from andrea.estimate import CPU, training_seconds
-from andrea.experiment import Experiment
+from andrea.engine.cuda.fp8 import CAPABILITY
+from andrea.errors import AndreaError, EngineError, RunError
+from andrea.estimate import CPU_MACHINE, cpu_seconds
+from andrea.experiment import SUFFIX, Experiment, load
+from andrea.paths import short_name
+from andrea.training.resume import check_target
+from andrea.training.runfolder import stands_at
 
 GUARD = Path(".snakemake/andrea.lock")
 
@@ -42,6 +47,27 @@ def require_project(root: Path) -> None:
             got=f"{Path.cwd()}",
             fix=f"leave --directory out, or name the project: --directory {root}; for a second set of data, copy the project",
         )
+
+
+def load_experiments(root: Path) -> tuple[list[Experiment], dict[str, AndreaError]]:
+    """The experiments of a project, and the mistakes of broken files by target; each such file costs one line.
+
+    Raises the first mistake when no other file is left.
+    """
+    good: list[Experiment] = []
+    broken: dict[str, AndreaError] = {}
+    for path in sorted(root.glob(f"experiments/ANDREA-*{SUFFIX}.json")):
+        try:
+            good.append(load(path))
+        except AndreaError as mistake:
+            target = "train_" + re.sub(r"\W", "_", short_name(path.stem.removesuffix(SUFFIX)))
+            broken[target] = mistake
+            print(f"passed over: {mistake.must} ({target} says more)", file=sys.stderr)
+    if broken and not good:
+        raise next(iter(broken.values()))
+    for experiment in good:
+        broken.pop(f"train_{short_name(experiment.name)}", None)
+    return good, broken
 
 
 def hold_guard(root: Path) -> None:
@@ -117,14 +143,30 @@ def require_engines(experiments: Iterable[Experiment]) -> None:
     for experiment in experiments:
         problem = gpu_problem() if experiment.train.engine == "cuda" else ""
         if problem:
-            days = training_seconds(experiment, "cpu") / 86400
+            days = cpu_seconds(experiment) / 86400
             raise EngineError(
                 f'{experiment.name} trains on an NVIDIA GPU ("engine": "cuda")',
                 got=problem,
                 fix="on a machine with one: .venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt\n"
                 f'  or:  set "engine": "cpu" and "precision": "fp32" in {experiment.path.name}; that takes about '
-                f"{days:,.1f} days on {CPU.machine} (estimate)",
+                f"{days:,.1f} days on {CPU_MACHINE} (estimate)",
             )
+        if experiment.train.precision == "fp8" and gpu_capability() < CAPABILITY:
+            raise EngineError(
+                f'{experiment.name} trains in "precision": "fp8", which needs compute capability 8.9 or later',
+                got=".".join(map(str, gpu_capability())),
+                fix=f'write "precision": "bf16" in {experiment.path.name}',
+            )
+
+
+def require_steps(root: Path, experiments: Iterable[Experiment]) -> None:
+    """Raise RunError when a run has passed the steps that are asked for: before Snakemake deletes its model.
+
+    `experiments` are those whose tokens stay as they are. The trainer itself refuses too, but only after that.
+    """
+    for experiment in experiments:
+        kept = steps_in(root / "runs" / experiment.name / "checkpoints")
+        check_target(stands_at(experiment, root), experiment, kept)
 
 
 def gpu_problem() -> str:
@@ -138,6 +180,14 @@ def gpu_problem() -> str:
     if status or count.value < 1:
         return f"the NVIDIA driver finds no GPU (CUDA error {status})"
     return "" if find_spec("cupy") else "the GPU packages are not installed"
+
+
+def gpu_capability() -> tuple[int, int]:
+    """Compute capability of the first GPU, by the driver; after gpu_problem() has found none."""
+    driver, major, minor = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    for value, attribute in ((major, 75), (minor, 76)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0)
+    return major.value, minor.value
 
 
 def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:

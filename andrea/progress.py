@@ -1,11 +1,17 @@
-"""One progress line with rate and time left: rewritten in place on a terminal, else a plain line now and then."""
+"""One progress line with rate and time left: with a bar and rewritten in place on a terminal, else a line now and then.
 
+Plain text and a carriage return: it shows in every terminal, stands in no other program's way, and needs no package.
+"""
+
+import shutil
 import sys
 import time
 from typing import TextIO
 
 _TERMINAL_SECONDS = 0.2
 _PLAIN_SECONDS = 10.0
+_BAR = 24  # characters, where there is room
+_MARKS = {True: ("█", "░"), False: ("#", "-")}  # whether the stream can write the first
 
 
 def short_time(seconds: float) -> str:
@@ -36,18 +42,29 @@ class Progress:
         now = time.monotonic()
         if now - self.last >= (_TERMINAL_SECONDS if self.terminal else _PLAIN_SECONDS):
             self.last = now
-            self._write(self.line(done, now - self.began, extra))
+            text = self.line(done, now - self.began, extra)
+            self._write(self._with_bar(text, done) if self.terminal and self.total else text)
 
     def line(self, done: int, elapsed: float, extra: str = "") -> str:
         rate = (done - self.first) / elapsed if elapsed > 0 else 0.0
         parts = [f"{self.label} {done:,}" + (f"/{self.total:,}" if self.total else "") + f" {self.unit}"]
+        if rate > 0 and self.total > done:
+            parts.append(f"{short_time((self.total - done) / rate)} left")
         if extra:
             parts.append(extra)
         if rate > 0:
             parts.append(f"{rate:,.0f} {self.unit}/s" if rate >= 10 else f"{rate:.2f} {self.unit}/s")
-            if self.total > done:
-                parts.append(f"{short_time((self.total - done) / rate)} left")
         return "  ".join(parts)
+
+    def _with_bar(self, text: str, done: int) -> str:
+        """`text` after a bar, if both fit; alone, and cut where the terminal ends, if not: a wrapped line cannot be rewritten."""
+        room = shutil.get_terminal_size().columns - 1
+        if len(text) + 8 > room:
+            return text[:room]
+        full, rest = _MARKS["utf" in (self.stream.encoding or "").lower()]
+        width = min(_BAR, room - len(text) - 2)
+        filled = width * min(done, self.total) // self.total
+        return f"{full * filled}{rest * (width - filled)}  {text}"
 
     def close(self, note: str = "") -> None:
         """End the line; `note` replaces it when given."""

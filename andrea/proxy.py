@@ -11,16 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from andrea.batches import Batches
-from andrea.checkpoint import size_of, steps_in
+from andrea.checkpoint import bin_path, size_of, steps_in
 from andrea.engine import Engine, open_engine
 from andrea.engine.arena import require_memory
+from andrea.errors import RunError
+from andrea.estimate import outlook
 from andrea.evaluate import hold_out
 from andrea.experiment import Experiment, load
 from andrea.files import require_free, storing, write_atomic
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
+from andrea.paths import short_name
 from andrea.recordfile import RecordFile
-from andrea.retention import clean, prune
+from andrea.retention import clean, clean_temporary, prune
 from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
@@ -71,17 +74,20 @@ def train(
     go on from instead of the newest. Data, runs and results lie under `root`. Raises an AndreaError for what the user
     can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
     """
+    if stop_after is not None and stop_after < 0:
+        raise RunError("--stop-after must be a step, 0 or more", got=stop_after, fix="leave it out to train to the end")
     with ExitStack() as stack, Signals() as signals:
         log = Log()
         stack.callback(log.close)
         try:
             with signals.interruptible():
                 run = _prepare(load(experiment_path), root, checkpoint, stack, log)
+                clean_temporary(root / "results" / run.experiment.name)
                 trainer = _open(run, _find(run, checkpoint, log), threads, signals, stack, log)
             steps = run.experiment.train.steps
             target = steps if stop_after is None else min(steps, stop_after)
             if not trainer.run(target) or trainer.position.step < steps:
-                log.say(f"stopped at step {trainer.position.step:,}, saved; the same command goes on from there")
+                _say_stopped(run, trainer.position.step, log)
                 return EXIT_STOPPED
             with signals.interruptible():
                 _finish(run, trainer, root / "results" / run.experiment.name, log)
@@ -127,7 +133,7 @@ def _find(run: Run, checkpoint: Path | None, log: Log) -> Start:
     aside = set_aside(run.experiment, run.folder, start.checkpoint.step) if checkpoint is None else None
     if aside:
         log.say(f"the polish section has changed: what lies past step {start.checkpoint.step:,} is kept in {aside}")
-    check_target(start, run.experiment, steps_in(checkpoints))
+    check_target(start.checkpoint.step, run.experiment, steps_in(checkpoints))
     require_free(checkpoints, 2 * size_of(start.checkpoint.weights.size), f"{name}: two checkpoints")
     return start
 
@@ -189,6 +195,7 @@ def _announce(run: Run, start: Start, engine: Engine, batches: Batches, log: Log
     log.say(f"{name}: {origin}, step {start.checkpoint.step:,} of {run.experiment.train.steps:,}")
     log.say(f"{name}: {engine.describe()}")
     log.say(f"{name}: memory {plan.total / 1e6:,.1f} MB ({parts})")
+    log.say(outlook(run.experiment, start.checkpoint.step))
     changed = changes(start.manifest.versions, run.made_with) if start.manifest else ""
     if changed:
         log.say(f"{name}: not what the run was made with, so its bits may differ from here on: {changed}")
@@ -206,10 +213,18 @@ def _announce(run: Run, start: Start, engine: Engine, batches: Batches, log: Log
     )
 
 
+def _say_stopped(run: Run, step: int, log: Log) -> None:
+    saved = bin_path(run.files.checkpoints, step)
+    log.say(f"stopped at step {step:,}, saved: {saved}, with history, samples and state")
+    log.say(f"the same command goes on from there; so does .venv/bin/andrea train {short_name(run.experiment.name)}")
+
+
 def _finish(run: Run, trainer: Trainer, results: Path, log: Log) -> None:
     log.say(f"{run.experiment.name}: final evaluation on held-out text")
-    archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler)
+    archive = archive_run(run.experiment, run.folder, trainer.engine, trainer.sampler, trainer.gate)
+    step = trainer.position.step
+    log.say(f"samples of step {step:,} score {trainer.gate.scores[step]:.0f} of 100 for coherence")
     log.say(evaluate_final(run.experiment, run.data, trainer.engine, archive))
     facts = {"fingerprint": run.mark, "made_with": read_versions(run.folder / VERSIONS)}
     publish(run.experiment, results, run.data, trainer.snapshot(), facts)
-    log.say(f"{run.experiment.name}: {results / 'model.bin'} is the model of step {trainer.position.step:,}")
+    log.say(f"{run.experiment.name}: {results / 'model.bin'} is the model of step {step:,}")

@@ -165,7 +165,7 @@ def _lines_of(records: Sequence[Record]) -> bytes:
 def _whole_lines(path: Path) -> Iterator[_Line]:
     """Records of a file as long as they are whole and in order; nothing when there is no file."""
     require_file(path)
-    data = path.read_bytes() if path.exists() else b""
+    data = _as_lines(path.read_bytes()) if path.exists() else b""
     before = 0
     for text in data[len(_OPEN) :].split(b"\n") if data.startswith(_OPEN) else []:
         text = text.removesuffix(b",")
@@ -177,6 +177,17 @@ def _whole_lines(path: Path) -> Iterator[_Line]:
             return
         before = record["step"]
         yield _Line(text, record)
+
+
+def _as_lines(data: bytes) -> bytes:
+    """`data`, or its records one a line when an editor has laid a whole array out in another way: the numbers are the same."""
+    if data.startswith(_OPEN + b'{"step":') or not data.strip(b"[] \r\n"):
+        return data
+    try:
+        value = json.loads(data, parse_constant=refuse_constant)
+        return to_array(value) if isinstance(value, list) else data
+    except (ValueError, RecursionError):
+        return data
 
 
 def _is_record(value: object) -> bool:

@@ -45,9 +45,7 @@ def remove(folder: Path, step: int) -> None:
 
 def clean(folder: Path, fingerprint: str) -> list[Path]:
     """Remove what killed writes and removals have left; returns .bin files without a manifest that are not ours."""
-    with storing(folder):
-        for temporary in folder.glob(".*.tmp"):
-            temporary.unlink()
+    clean_temporary(folder)
     for state in folder.glob("step_*.state.json"):
         binary = state.with_name(state.name.replace(".state.json", ".bin"))
         if not manifest_path(binary).exists() and _is_ours(state, fingerprint):
@@ -55,6 +53,13 @@ def clean(folder: Path, fingerprint: str) -> list[Path]:
                 binary.unlink(missing_ok=True)
                 state.unlink()
     return sorted(path for path in folder.glob("step_*.bin") if not manifest_path(path).exists())
+
+
+def clean_temporary(folder: Path) -> None:
+    """Remove what a kill in the middle of a write has left in `folder`; only who holds the run's lock may."""
+    with storing(folder):
+        for temporary in folder.glob(".*.tmp"):
+            temporary.unlink()
 
 
 def _is_ours(state: Path, fingerprint: str) -> bool:

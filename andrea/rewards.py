@@ -48,10 +48,11 @@ class Signal:
         0 as long as the slow average does not lag half a time constant of the fast one behind it: at first it is the
         quicker of the two, because the EMA starts from a single loss.
         """
-        if gains.lag(self.losses) < 0.5 / spec.alpha:
+        lag = gains.lag(self.losses)
+        if lag < 0.5 / spec.alpha:
             return 0.0
         noise = spec.threshold * self.spread(spec) * gains.noise(self.losses)
-        return max(0.0, self.slow - self.fast - noise) / gains.lag(self.losses)
+        return max(0.0, self.slow - self.fast - noise) / lag
 
 
 class Gains:

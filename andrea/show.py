@@ -1,8 +1,11 @@
 """`andrea show`: the resolved experiment with its size, memory and an estimate of time, before anything runs."""
 
+from collections.abc import Iterator
+
+from andrea.cards import CARDS
 from andrea.engine.arena import plan_memory
 from andrea.engine.layout import count
-from andrea.estimate import rate, training_seconds
+from andrea.estimate import CPU_MACHINE, cpu_seconds, cuda_seconds, fits
 from andrea.experiment import Experiment
 from andrea.files import to_json
 from andrea.progress import short_time
@@ -19,8 +22,19 @@ def show(experiment: Experiment) -> str:
         f"training     {t.steps:,} steps of {t.batch_size} x {e.model.context} tokens = {tokens / 1e6:,.1f} M tokens",
         f"memory       {plan.total / 2**20:,.0f} MiB on the {t.engine} engine in {t.precision}:",
         *(f"  {size / 2**20:10,.1f} MiB  {part}" for part, size in plan.parts),
-        f"time         about {short_time(training_seconds(e, t.engine))} on {rate(e, t.engine).machine} (estimate of the steps alone)",
+        *_times(e, plan.total),
     ]
-    if t.engine != "cpu":
-        lines.append(f'             about {short_time(training_seconds(e, "cpu"))} with "engine": "cpu"')
     return "\n".join(lines)
+
+
+def _times(e: Experiment, nbytes: int) -> Iterator[str]:
+    cpu = short_time(cpu_seconds(e))
+    if e.train.engine == "cpu":
+        yield f"time         about {cpu} on {CPU_MACHINE} (estimate of the steps alone)"
+        return
+    yield f"time         of the steps alone in {e.train.precision}, by arithmetic from figures of one H200 (docs/SPEED.md):"
+    for card in CARDS:
+        seconds = cuda_seconds(e, card)
+        told = f"about {short_time(seconds)}, {e.train.steps / seconds:.3g} steps/s"
+        yield f"  {card.name:>10}  {told if fits(nbytes, card) else f'too small: {card.memory:.0f} GiB'}"
+    yield f'             about {cpu} with "engine": "cpu" on {CPU_MACHINE}'

@@ -5,7 +5,7 @@ trainer, because an edit of the engine must not throw away a model that took day
 """
 
 _PULL = [f"andrea/sources/{name}.py" for name in ("pull", "feed", "shards", "records")]
-_HUB = ("hub", "lockfile", "rows", "forms", "jsonl", "hermes", "oasst", "books")
+_HUB = ("hub", "lockfile", "rows", "forms", "jsonl", "hermes", "oasst", "books", "dictionary")
 _TEXT = ["andrea/megachat.py", "andrea/packed.py"]
 
 PULL = {

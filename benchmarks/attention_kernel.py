@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 from results import COLUMNS, append
 
-from andrea.engine.cuda import attention, nvrtc
+from andrea.engine.cuda import attention
 from andrea.engine.cuda.device import Device
 from andrea.engine.cuda.tensor import Tensor
 from andrea.experiment import load
@@ -141,7 +141,7 @@ def rows(device: Device, dims: Dims, precision: str, torch: bool) -> Iterator[di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="+", help="12M, 120M: an experiment's name without ANDREA-")
-    parser.add_argument("--precision", nargs="+", default=["bf16"], choices=sorted(nvrtc.ACT.keys() - {"tf32"}))
+    parser.add_argument("--precision", nargs="+", default=["bf16"], choices=sorted(DTYPES))
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()

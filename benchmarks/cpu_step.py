@@ -113,7 +113,7 @@ def ours_step(name: str, threads: int) -> tuple[Callable[[], object], dict[str, 
 
     vocabulary, width, heads, layers, context, rows = SHAPES[name]
     shape = Shape(vocabulary, width, heads, layers, context, tied_head=True)
-    train = TrainSpec("cpu", "fp32", 1, rows, 1, 1, 1, 1e-3, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
+    train = TrainSpec("cpu", "fp32", 1, rows, 1, False, 1, 1, 1e-3, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
     engine = CpuEngine(shape, train, threads, KERNELS)
     weights = initial_weights(shape, InitSpec("normal", 0.02, 0.02, 0.02, 0.02, True), 1)
     engine.load(weights, np.zeros_like(weights), np.zeros_like(weights), 0)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from results import COLUMNS, append
 
 from andrea.engine.cuda.engine import CudaEngine
-from andrea.engine.cuda.matrix import Call, FastMatrix
+from andrea.engine.cuda.matrix import Call
 from andrea.engine.cuda.model import Model
 from andrea.engine.layout import count, initial_weights
 from andrea.experiment import Experiment, load
@@ -66,8 +66,9 @@ def step_times(engine: CudaEngine, data: NDArray[np.int32], steps: int) -> tuple
 def op_table(engine: CudaEngine, experiment: Experiment) -> Iterator[tuple[str, float, float, float]]:
     """(op, forward us, backward us, weight gradients us); a layer's ops are those of layer 1."""
     device = engine._device
-    matrix = FastMatrix(engine._library)
-    model = Model(device, experiment.shape, experiment.train.precision, engine._rows, matrix, engine._buffers)
+    matrix = engine._matrix(side=False)
+    shape, t = experiment.shape, experiment.train
+    model = Model(device, shape, t.precision, engine._rows, matrix, engine._buffers, engine._scales, t.recompute)
     batch = engine._feed.batch(0)
 
     def micros(calls: list[Call]) -> float:
@@ -101,10 +102,11 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
     used = device_free - engine._device.free_bytes
     each, wall = step_times(engine, batches(experiment, 32), steps)
     t, shape = experiment.train, experiment.shape
+    again = ", recompute" if t.recompute else ""
     p20, p50, p80 = np.percentile(each, (20, 50, 80))
     rate = t.batch_size * shape.context / p50 / 1e3
     print(
-        f"{experiment.name} {t.batch_size}x{shape.context} {t.precision}: {p50:.3f} ms (p20 {p20:.3f}, p80 {p80:.3f}), "
+        f"{experiment.name} {t.batch_size}x{shape.context} {t.precision}{again}: {p50:.3f} ms (p20 {p20:.3f}, p80 {p80:.3f}), "
         f"{rate:.3f} Mtok/s, run() {wall:.3f} ms a step, plan {engine.plan().total / 2**30:.3f} GiB, "
         f"the card gave {used / 2**30:.3f} GiB, ready in {ready:.1f} s",
         flush=True,
@@ -117,9 +119,8 @@ def measure(experiment: Experiment, steps: int, ops: bool) -> dict[str, object]:
             )
     text = ", ".join(f"{k} {v}" for k, v in engine.versions().items() if k != "gpu")
     where = (engine.versions()["gpu"], text, datetime.date.today().isoformat())
-    sizes = (
-        f"{experiment.name} {count(shape)} parameters, {t.batch_size}x{shape.context}, {t.microbatches} microbatches"
-    )
+    batch = f"{t.batch_size}x{shape.context}, {t.microbatches} microbatches{again}"
+    sizes = f"{experiment.name} {count(shape)} parameters, {batch}"
     row = ("train step", sizes, t.precision, f"{p20:.4f}", f"{p50:.4f}", f"{p80:.4f}", f"{rate:.4f}", "Mtok/s", *where)
     return dict(zip(COLUMNS, row, strict=True))
 
@@ -129,6 +130,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="12M, 120M: an experiment's name without ANDREA-")
     parser.add_argument("--precision", nargs="+", default=["bf16"])
     parser.add_argument("--batch", type=int, help="rows, instead of the experiment's")
+    parser.add_argument("--recompute", action="store_true", help="with train.recompute")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--ops", action="store_true")
     parser.add_argument("--csv", type=Path)
@@ -137,7 +139,11 @@ def main() -> None:
     for model in args.models:
         for precision in args.precision:
             e = load(EXPERIMENTS / f"ANDREA-{model}-TRAIN.json")
-            changes = {"precision": precision, "batch_size": args.batch or e.train.batch_size}
+            changes = {
+                "precision": precision,
+                "batch_size": args.batch or e.train.batch_size,
+                "recompute": args.recompute,
+            }
             e = dataclasses.replace(e, train=dataclasses.replace(e.train, **changes))
             rows.append(measure(e, args.steps, args.ops))
     if args.csv:

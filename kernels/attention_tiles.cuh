@@ -1,15 +1,12 @@
 // What 16-bit attention is made of: tensor-core fragments, their way to and from memory, tiles that stream through shared
-// memory. D is the head width; a row of a tile is D elements.
+// memory. A row of a tile is D elements.
 
-#include "prelude.cuh"
+#include "attention.cuh"
 
-constexpr int BLOCK = 128, WARPS = BLOCK / WARP;
+constexpr int WARPS = BLOCK / WARP;
 constexpr int PIECES = D / 8;               // 16-byte pieces of a row
 constexpr int STEPS = D / 16;               // 16-wide steps of a product over D
 constexpr int COLS = D / 8;                 // 8-wide column tiles of a (16, D) result
-constexpr float LOG2E = 1.4426950408889634f;
-constexpr float SCALE = D == 32 ? 0.17677669529663687f : D == 64 ? 0.125f : 0.08838834764831845f;  // 1 / sqrt(D)
-constexpr float SCALE2 = SCALE * LOG2E;     // exp(x * SCALE) = exp2(x * SCALE2)
 
 // Fragments of mma.m16n8k16, t = lane % 4, g = lane / 4. A register holds two neighbouring columns of 16 bits.
 //   A (16, 16)  a0: (g, 2t)   a1: (g + 8, 2t)   a2: (g, 2t + 8)   a3: (g + 8, 2t + 8)
@@ -40,12 +37,6 @@ __device__ __forceinline__ float dot2(unsigned x, unsigned y) {
     const act_t* a = reinterpret_cast<const act_t*>(&x);
     const act_t* b = reinterpret_cast<const act_t*>(&y);
     return to_float(a[0]) * to_float(b[0]) + to_float(a[1]) * to_float(b[1]);
-}
-
-__device__ __forceinline__ float exp2_fast(float x) {  // 2 ulp; -inf gives 0
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 
 __device__ __forceinline__ float quad_max(float v) {
@@ -105,6 +96,19 @@ __device__ __forceinline__ void store_c(act_t* dst, int stride, const C (&c)[COL
     }
 }
 
+// The same for the 16 M rows of a warp, from `row` of T on; `src` and `dst` are row 0.
+template <int M>
+__device__ __forceinline__ void load_rows(A (&a)[M][STEPS], const act_t* src, int stride, int row, int T) {
+#pragma unroll
+    for (int m = 0; m < M; ++m) load_a(a[m], src + (size_t)(row + 16 * m) * stride, stride, T - row - 16 * m);
+}
+template <int M>
+__device__ __forceinline__ void store_rows(act_t* dst, int stride, const C (&c)[M][COLS], float factor, int row, int T) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+        store_c(dst + (size_t)(row + 16 * m) * stride, stride, c[m], factor, factor, T - row - 16 * m);
+}
+
 // ---- Streamed tiles in shared memory --------------------------------------------------------------------------------
 
 // Byte offset of a 16-byte piece. Pieces of a row are permuted by the row, so that eight rows of one column of pieces, which
@@ -146,6 +150,15 @@ __device__ __forceinline__ void stream(unsigned tile, const act_t* src, int stri
 }
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+// Two tiles of ROWS positions, keys and values or queries and upstream gradients, each twice: one pair fills while the other is
+// used. Lies in shared memory, on 1024 bytes.
+template <int ROWS>
+struct Stages {
+    act_t tiles[2][2][ROWS * D];
+    __device__ __forceinline__ unsigned first(int j) const { return shared_address(tiles[j & 1][0]); }
+    __device__ __forceinline__ unsigned second(int j) const { return shared_address(tiles[j & 1][1]); }
+};
 
 // Pointers of one (batch, head): q, k, v rows are `wide` apart, out rows `narrow`; blockIdx.x = batch * H + head.
 struct Head {

@@ -5,33 +5,67 @@
 //
 // 0.5 (1 + tanh(u / 2)) is written as the sigmoid s, which does not cancel where tanh is near -1.
 // Shapes   h a da dh: (n,) act_t, n a multiple of PACK; dh may be da
-// Writes   fwd assigns a; bwd assigns dh and a (the forward's a is not kept: 4C a row is the largest activation)
-// Launch   grid (ceil(n / (256 PACK)),), block (256,)
+//          q: (n,) E4M3, largest, scale: as in fp8.cu
+// Writes   fwd assigns a; bwd assigns dh and a (the forward's a is not kept: 4C a row is the largest activation).
+//          fp8 is the same for precision fp8: fwd assigns q, what the cast of a would be, instead of a; bwd assigns q, dh's
+// Launch   grid (ceil(n / (256 PACK)),), block (256,)     fp8: the same, but at most K blocks
 // Repeats  bit for bit
 #include "gelu.cuh"
+#include "fp8.cuh"
 
-extern "C" __global__ void k_gelu_fwd(act_t* a /* n */, const act_t* h /* n */, long long n) {
-    const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
-    if (at >= n) return;
-    const Pack in = load_pack(h + at);
+__device__ __forceinline__ Pack gelu_pack(const Pack& in) {
     Pack out;
 #pragma unroll
     for (int i = 0; i < PACK; ++i) out.set(i, gelu(in.get(i)));
-    store_pack(a + at, out);
+    return out;
 }
 
-extern "C" __global__ void k_gelu_bwd(act_t* dh /* n */, act_t* a /* n */, const act_t* da /* n */,
-                                      const act_t* h /* n */, long long n) {
-    const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
-    if (at >= n) return;
-    const Pack in = load_pack(h + at), up = load_pack(da + at);
-    Pack value, slope;
+// From h and da: gelu(h) and dh.
+__device__ __forceinline__ void gelu_slopes(const Pack& in, const Pack& up, Pack& value, Pack& slope) {
 #pragma unroll
     for (int i = 0; i < PACK; ++i) {
         const float x = in.get(i), s = sigmoid(SLOPE * (x + CUBE * x * x * x));
         value.set(i, x * s);
         slope.set(i, up.get(i) * (s + x * s * (1.0f - s) * SLOPE * (1.0f + 3.0f * CUBE * x * x)));
     }
+}
+
+extern "C" __global__ void k_gelu_fwd(act_t* a /* n */, const act_t* h /* n */, long long n) {
+    const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (at >= n) return;
+    store_pack(a + at, gelu_pack(load_pack(h + at)));
+}
+
+extern "C" __global__ void k_gelu_bwd(act_t* dh /* n */, act_t* a /* n */, const act_t* da /* n */,
+                                      const act_t* h /* n */, long long n) {
+    const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (at >= n) return;
+    Pack value, slope;
+    gelu_slopes(load_pack(h + at), load_pack(da + at), value, slope);
     store_pack(a + at, value);
     store_pack(dh + at, slope);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    k_fp8_gelu_fwd(e4m3_t* q /* n */, float* largest /* K */, const Scale* scale, const act_t* h /* n */, long long n) {
+    const long long step = (long long)gridDim.x * blockDim.x * PACK;
+    float top = 0.0f;
+    for (long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK; at < n; at += step)
+        store_codes(q + at, gelu_pack(load_pack(h + at)), scale->to, top);
+    raise_largest(largest, top);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    k_fp8_gelu_bwd(act_t* dh /* n */, act_t* a /* n */, const act_t* da /* n */, const act_t* h /* n */,
+                   e4m3_t* q /* n */, float* largest /* K */, const Scale* scale, long long n) {
+    const long long step = (long long)gridDim.x * blockDim.x * PACK;
+    float top = 0.0f;
+    for (long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK; at < n; at += step) {
+        Pack value, slope;
+        gelu_slopes(load_pack(h + at), load_pack(da + at), value, slope);
+        store_pack(a + at, value);
+        store_pack(dh + at, slope);
+        store_codes(q + at, slope, scale->to, top);
+    }
+    raise_largest(largest, top);
 }

@@ -3,7 +3,8 @@
 //   k_token_embed   x[r] = wte[text[r, place]] + wpe[place]
 //   k_token_attn    puts this token's k and v into the cache, then attends to places 0 ... place
 //   k_token_pick    where text[r, place + 1] is -1: draws it from softmax(logits / temperature) over the top_k largest
-//                   logits (and the equals of the last of them); temperature 0 takes the largest, the lowest id of equals.
+//                   logits (and the equals of the last of them), of which the likeliest stay that together reach top_p of
+//                   their sum (and the equals again); temperature 0 takes the largest, the lowest id of equals.
 //                   The number drawn is uniform[r, place + 1], in [0, 1)
 //   k_token_next    place += 1
 //
@@ -20,7 +21,8 @@ constexpr int PICK_BLOCK = 1024;
 struct Sampling {
     int place;  // the token that is read now; the same for all rows
     float temperature;
-    int top_k;  // 0: all
+    int top_k;    // 0: all
+    float top_p;  // 1: all
 };
 
 extern "C" __global__ void k_token_embed(act_t* x /* R C */, const int* text /* R S */, const Sampling* sampling,
@@ -106,6 +108,26 @@ __device__ __forceinline__ float weight(float logit, unsigned least, float top, 
     return rank_of(logit) >= least ? expf((logit - top) / temperature) : 0.0f;
 }
 
+// What the logits that rank at `least` or above weigh. Whatever `least` is, the order of adding is the same, so that a
+// higher one never weighs more.
+__device__ __forceinline__ float mass_from(const act_t* logits, unsigned least, float top, float temperature, int V) {
+    float sum = 0.0f;
+    for (int v = threadIdx.x; v < V; v += blockDim.x) sum += weight(to_float(logits[v]), least, top, temperature);
+    return block_sum(sum);
+}
+
+// The highest rank from which on the logits weigh `p` of what they weigh from rank `from` on, found bit by bit.
+__device__ __forceinline__ unsigned nucleus_rank(const act_t* logits, unsigned from, float p, float top,
+                                                 float temperature, int V) {
+    const float goal = p * mass_from(logits, from, top, temperature, V);
+    unsigned least = 0;
+    for (int bit = 31; bit >= 0; --bit) {
+        const unsigned higher = least | (1u << bit);
+        if (higher <= from || mass_from(logits, higher, top, temperature, V) >= goal) least = higher;
+    }
+    return min(least, rank_of(top));
+}
+
 // Go through `n` parts until `left` lies in one; what is before it is taken off.
 __device__ __forceinline__ int find_part(const float* parts, int n, float& left) {
     int i = 0;
@@ -168,8 +190,10 @@ extern "C" __global__ void __launch_bounds__(PICK_BLOCK)
         token = largest(row, top, V);
     } else {
         const int k = sampling->top_k;
-        const unsigned least = k > 0 && k < V ? kth_rank(row, k, V) : 0u;
-        token = draw(row, least, top, sampling->temperature, uniform[next], V);
+        const float p = sampling->top_p, temperature = sampling->temperature;
+        unsigned least = k > 0 && k < V ? kth_rank(row, k, V) : 0u;
+        if (p < 1.0f) least = nucleus_rank(row, least, p, top, temperature, V);
+        token = draw(row, least, top, temperature, uniform[next], V);
     }
     if (threadIdx.x == 0) text[next] = token;
 }

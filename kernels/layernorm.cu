@@ -8,34 +8,72 @@
 //          mean rstd: (N,) float32    partial: (K, 2, C) float32, a slab a block of bwd
 //          grads: the flat gradients, float32, where LayerNorm l has dgamma, dbeta (2C) from where[l] on
 //          partials: (M, K, 2, C), the partial of M LayerNorms
+//          q: (N, C) E4M3, largest, scale: as in fp8.cu
 // Writes   fwd assigns y, mean, rstd; bwd assigns dx, the residual stream's gradient, which it adds to when old is dx, and
-//          partial; bwd_params adds into dgamma and dbeta of all M
-// Launch   fwd: grid (ceil(N / 4),), block (128,): a warp a row     bwd: grid (K,), block (256,): slab k has the rows of
-//          warps 8 k ... 8 k + 7, and every (8 K)-th row from there     bwd_params: grid (ceil(2C / 32), M), block (256,)
-// Repeats  bit for bit: K is fixed; rows, warps and slabs are added in their order
-#include "prelude.cuh"
+//          partial; bwd_params adds into dgamma and dbeta of all M. fp8 is the same for precision fp8, and assigns q, the
+//          cast of y or of dx
+// Launch   fwd: grid (ceil(N / 4),), block (128,): a row for a team of warps, which is one warp up to 32 elements a lane; as
+//          many blocks at most as largest has places
+//          bwd: grid (K,), block (256,): slab k has the rows of teams k TEAMS ... and every (K TEAMS)-th row from there
+//          bwd_params: grid (ceil(2C / 32), M), block (256,)
+// Repeats  bit for bit: K is fixed; rows, teams, their warps and slabs are added in their order
+#include "fp8.cuh"
 
 #ifndef LN_PACKS
-#define LN_PACKS 2  // packs that a lane holds of a row: ceil(C / (32 PACK))
+#define LN_PACKS 2  // packs of a row for each lane of a warp: ceil(C / (32 PACK))
 #endif
-constexpr int WIDTH = LN_PACKS * PACK;  // elements that a lane holds
-constexpr int BWD_WARPS = 8;
+// Warps that share a row. Backward keeps two sums for each element that a lane holds: beyond 32 elements registers run out.
+constexpr int TEAM = LN_PACKS * PACK <= 32 ? 1 : LN_PACKS * PACK <= 64 ? 2 : 4;
+constexpr int PACKS = (LN_PACKS + TEAM - 1) / TEAM;  // that a lane holds
+constexpr int WIDTH = PACKS * PACK;                  // elements of them
+constexpr int BWD_WARPS = 8, TEAMS = BWD_WARPS / TEAM;
+static_assert(LN_PACKS * PACK <= 128, "at most 4096 elements a row");
 
-// A row of a warp, in registers: lane l holds packs l, l + 32, ... What lies past C reads as zero.
+__device__ __forceinline__ int team_id() { return warp_id() / TEAM; }
+
+// The column of a lane's element e.
+__device__ __forceinline__ int column(int e) { return (e / PACK * TEAM * WARP + threadIdx.x % (TEAM * WARP)) * PACK + e % PACK; }
+
+__device__ __forceinline__ void team_wait() {  // barrier 0 is the block's
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + team_id()), "n"(TEAM * WARP) : "memory");
+}
+
+// Sum over a team, returned to every lane; warps are added in their order. Needs at most BWD_WARPS warps.
+__device__ __forceinline__ float team_sum(float v) {
+    v = warp_sum(v);
+    if constexpr (TEAM > 1) {
+        __shared__ float part[BWD_WARPS];
+        team_wait();  // the last sum may still be read
+        if (lane_id() == 0) part[warp_id()] = v;
+        team_wait();
+        v = 0.0f;
+        for (int w = 0; w < TEAM; ++w) v += part[team_id() * TEAM + w];
+    }
+    return v;
+}
+
+// A row of a team, in registers: its lane l holds packs l, l + 32 TEAM, ... What lies past C reads as zero.
 struct Row {
-    Pack p[LN_PACKS];
+    Pack p[PACKS];
     __device__ __forceinline__ void load(const act_t* row, int C) {
 #pragma unroll
-        for (int k = 0; k < LN_PACKS; ++k) {
-            const int c = (k * WARP + lane_id()) * PACK;
+        for (int k = 0; k < PACKS; ++k) {
+            const int c = column(k * PACK);
             p[k] = c < C ? load_pack(row + c) : Pack{};
         }
     }
     __device__ __forceinline__ void store(act_t* row, int C) const {
 #pragma unroll
-        for (int k = 0; k < LN_PACKS; ++k) {
-            const int c = (k * WARP + lane_id()) * PACK;
+        for (int k = 0; k < PACKS; ++k) {
+            const int c = column(k * PACK);
             if (c < C) store_pack(row + c, p[k]);
+        }
+    }
+    __device__ __forceinline__ void store_e4m3(e4m3_t* row, int C, float to, float& top) const {
+#pragma unroll
+        for (int k = 0; k < PACKS; ++k) {
+            const int c = column(k * PACK);
+            if (c < C) store_codes(row + c, p[k], to, top);
         }
     }
     __device__ __forceinline__ float get(int e) const { return p[e / PACK].get(e % PACK); }
@@ -52,67 +90,84 @@ struct Gains {
     }
 };
 
-// The column of a lane's element e.
-__device__ __forceinline__ int column(int e) { return (e / PACK * WARP + lane_id()) * PACK + e % PACK; }
-
-extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
-                                           const act_t* x /* N C */, const float* gamma /* C */,
-                                           const float* beta /* C */, int N, int C, float eps) {
-    const int n = blockIdx.x * (blockDim.x / WARP) + warp_id();
-    if (n >= N) return;
-    Row row;
+// Row n of x into y, mean and rstd; it stays in `row`.
+__device__ __forceinline__ void normalize(Row& row, act_t* y, float* mean, float* rstd, const act_t* x,
+                                          const float* gamma, const float* beta, int n, int C, float eps) {
     row.load(x + (size_t)n * C, C);
     float sum = 0.0f, square = 0.0f;
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) sum += row.get(e);
-    const float m = warp_sum(sum) / C;
+    const float m = team_sum(sum) / C;
 #pragma unroll  // the variance is a second pass: one pass cancels when |mean| is large
     for (int e = 0; e < WIDTH; ++e) square += column(e) < C ? (row.get(e) - m) * (row.get(e) - m) : 0.0f;
-    const float r = 1.0f / sqrtf(warp_sum(square) / C + eps);
+    const float r = 1.0f / sqrtf(team_sum(square) / C + eps);
 #pragma unroll
-    for (int k = 0; k < LN_PACKS; ++k) {
+    for (int k = 0; k < PACKS; ++k) {
         const Gains gain(gamma, column(k * PACK), C), shift(beta, column(k * PACK), C);
 #pragma unroll
         for (int i = 0; i < PACK; ++i)
             row.set(k * PACK + i, (row.get(k * PACK + i) - m) * r * gain.v[i] + shift.v[i]);
     }
     row.store(y + (size_t)n * C, C);
-    if (lane_id() == 0) mean[n] = m, rstd[n] = r;
+    if (threadIdx.x % (TEAM * WARP) == 0) mean[n] = m, rstd[n] = r;
 }
 
-constexpr int AT_ONCE = WIDTH <= 48 ? 8 : WIDTH <= 96 ? 4 : 2;  // warps whose sums fit into 48 KiB side by side
+// Row k of the TEAM rows of a team: a block has as many rows as warps.
+__device__ __forceinline__ int row_of(int k) { return (blockIdx.x * TEAM + k) * (blockDim.x / (WARP * TEAM)) + team_id(); }
 
-// Sums over the rows of a slab: the warps' sums side by side in shared memory, then added in their order.
-__device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH], float (*part)[WIDTH * WARP], int C) {
-    float* mine = part[warp_id() % AT_ONCE];
-    for (int first = 0; first < BWD_WARPS; first += AT_ONCE) {
-        if (warp_id() / AT_ONCE == first / AT_ONCE) {
-#pragma unroll
-            for (int e = 0; e < WIDTH; ++e) mine[column(e)] = (first ? mine[column(e)] : 0.0f) + sum[e];
-        }
-        __syncthreads();
+extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
+                                           const act_t* x /* N C */, const float* gamma /* C */,
+                                           const float* beta /* C */, int N, int C, float eps) {
+#pragma unroll 1
+    for (int k = 0; k < TEAM; ++k) {
+        if (row_of(k) >= N) return;
+        Row row;
+        normalize(row, y, mean, rstd, x, gamma, beta, row_of(k), C, eps);
     }
+}
+
+extern "C" __global__ void k_fp8_layernorm_fwd(act_t* y /* N C */, float* mean /* N */, float* rstd /* N */,
+                                               const act_t* x /* N C */, const float* gamma /* C */,
+                                               const float* beta /* C */, e4m3_t* q /* N C */, float* largest /* K */,
+                                               const Scale* scale, int N, int C, float eps) {
+    float top = 0.0f;
+#pragma unroll 1
+    for (int k = 0; k < TEAM && row_of(k) < N; ++k) {
+        Row row;
+        normalize(row, y, mean, rstd, x, gamma, beta, row_of(k), C, eps);
+        row.store_e4m3(q + (size_t)row_of(k) * C, C, scale->to, top);
+    }
+    raise_largest(largest, top);
+}
+
+
+// Sums over the rows of a slab: the teams' sums side by side in shared memory, then added in their order.
+__device__ __forceinline__ void store_slab(float* slab, const float (&sum)[WIDTH], float (*part)[WIDTH * TEAM * WARP], int C) {
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) part[team_id()][column(e)] = sum[e];
+    __syncthreads();
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
         float total = 0.0f;
 #pragma unroll
-        for (int w = 0; w < AT_ONCE; ++w) total += part[w][c];
+        for (int t = 0; t < TEAMS; ++t) total += part[t][c];
         slab[c] = total;
     }
     __syncthreads();  // part is reused by the next call
 }
 
-extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
-    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
-                    const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */, const float* mean /* N */, const float* rstd /* N */, int N, int C) {
-    __shared__ float part[AT_ONCE][WIDTH * WARP];
-    float dgamma[WIDTH] = {}, dbeta[WIDTH] = {};
-    for (int n = blockIdx.x * BWD_WARPS + warp_id(); n < N; n += gridDim.x * BWD_WARPS) {
+// A block's rows: dx, its slab of partial, and unless q is null, dx in E4M3 with its largest number.
+__device__ __forceinline__ float backward_rows(act_t* dx, float* partial, const act_t* old, const act_t* dy,
+                                               const act_t* x, const float* gamma, const float* mean, const float* rstd,
+                                               e4m3_t* q, float to, int N, int C) {
+    __shared__ float part[TEAMS][WIDTH * TEAM * WARP];
+    float dgamma[WIDTH] = {}, dbeta[WIDTH] = {}, top = 0.0f;
+    for (int n = blockIdx.x * TEAMS + team_id(); n < N; n += gridDim.x * TEAMS) {
         Row in, up, out;
         in.load(x + (size_t)n * C, C), up.load(dy + (size_t)n * C, C), out.load(old + (size_t)n * C, C);
         const float m = mean[n], r = rstd[n];
         float sum_g = 0.0f, sum_gxh = 0.0f;
 #pragma unroll
-        for (int k = 0; k < LN_PACKS; ++k) {
+        for (int k = 0; k < PACKS; ++k) {
             const Gains gain(gamma, column(k * PACK), C);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) {  // up is 0 past C
@@ -121,9 +176,9 @@ extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 
                 sum_g += g, sum_gxh += g * xh, dgamma[e] += d * xh, dbeta[e] += d;
             }
         }
-        const float avg_g = warp_sum(sum_g) / C, avg_gxh = warp_sum(sum_gxh) / C;
+        const float avg_g = team_sum(sum_g) / C, avg_gxh = team_sum(sum_gxh) / C;
 #pragma unroll
-        for (int k = 0; k < LN_PACKS; ++k) {
+        for (int k = 0; k < PACKS; ++k) {
             const Gains gain(gamma, column(k * PACK), C);
 #pragma unroll
             for (int i = 0; i < PACK; ++i) {
@@ -133,10 +188,27 @@ extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 
             }
         }
         out.store(dx + (size_t)n * C, C);
+        if (q) out.store_e4m3(q + (size_t)n * C, C, to, top);
     }
     float* slab = partial + (size_t)blockIdx.x * 2 * C;
     store_slab(slab, dgamma, part, C);
     store_slab(slab + C, dbeta, part, C);
+    return top;
+}
+
+extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
+    k_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
+                    const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */,
+                    const float* mean /* N */, const float* rstd /* N */, int N, int C) {
+    backward_rows(dx, partial, old, dy, x, gamma, mean, rstd, nullptr, 0.0f, N, C);
+}
+
+extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS, LN_PACKS <= 2 ? 2 : 1)
+    k_fp8_layernorm_bwd(act_t* dx /* N C */, float* partial /* K 2 C */, const act_t* old /* N C */,
+                        const act_t* dy /* N C */, const act_t* x /* N C */, const float* gamma /* C */,
+                        const float* mean /* N */, const float* rstd /* N */, e4m3_t* q /* N C */,
+                        float* largest /* P */, const Scale* scale, int N, int C) {
+    raise_largest(largest, backward_rows(dx, partial, old, dy, x, gamma, mean, rstd, q, scale->to, N, C));
 }
 
 extern "C" __global__ void __launch_bounds__(WARP* BWD_WARPS)

@@ -18,6 +18,7 @@
 
 #ifndef LOSS_PACKS
 #define LOSS_PACKS 2  // packs of a row that a thread of k_loss_fused holds: ceil(P / (PACK threads))
+#define LOSS_THREADS 512  // of a block of k_loss_fused
 #endif
 
 __device__ __forceinline__ float exponential(float x) {
@@ -80,17 +81,23 @@ extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse 
     row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
 }
 
-// Blocks that should fit a multiprocessor: as many as registers allow without spilling, which on sm_120 are fewer.
-#if LOSS_PACKS <= 2 || (LOSS_PACKS == 3 && __CUDA_ARCH__ < 1200)
-constexpr int FUSED_BLOCKS = 3;
-#else
-constexpr int FUSED_BLOCKS = 1;
-#endif
+// Threads that should fit a multiprocessor: as many as registers allow without spilling.
+constexpr int FUSED_THREADS = LOSS_PACKS <= 2 ? 1536 : LOSS_PACKS == 3 ? 1152 : LOSS_THREADS;
 
 // A row lies in the registers of a block: thread t holds packs t, t + blockDim.x, ...
 __device__ __forceinline__ int first_of(int k) { return (k * blockDim.x + threadIdx.x) * PACK; }
 
-extern "C" __global__ void __launch_bounds__(512, FUSED_BLOCKS)
+// Pack k of a row, with -inf where there is no word: its exponential is 0, so that nobody else must look.
+__device__ __forceinline__ Pack load_words(const act_t* row, int k, int V, int P) {
+    Pack p = first_of(k) < P ? load_pack(row + first_of(k)) : Pack{};
+    if (first_of(k) + PACK > V)
+#pragma unroll
+        for (int i = 0; i < PACK; ++i)
+            if (first_of(k) + i >= V) p.set(i, -INFINITY);
+    return p;
+}
+
+extern "C" __global__ void __launch_bounds__(LOSS_THREADS, FUSED_THREADS / LOSS_THREADS)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
                  int T, int V, int P) {
     const int target = target_of(tokens, blockIdx.x, T);
@@ -100,29 +107,25 @@ extern "C" __global__ void __launch_bounds__(512, FUSED_BLOCKS)
     float top = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k) {
-        p[k] = first_of(k) < P ? load_pack(row + first_of(k)) : Pack{};
+        p[k] = load_words(row, k, V, P);
 #pragma unroll
-        for (int i = 0; i < PACK; ++i)
-            if (first_of(k) + i < V) top = fmaxf(top, p[k].get(i));
+        for (int i = 0; i < PACK; ++i) top = fmaxf(top, p[k].get(i));
     }
     top = block_max(top);
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k)
 #pragma unroll
-        for (int i = 0; i < PACK; ++i)
-            if (first_of(k) + i < V) sum += exponential(p[k].get(i) - top);
+        for (int i = 0; i < PACK; ++i) sum += exponential(p[k].get(i) - top);
     const float lse = top + logf(block_sum(sum)), scale = control->loss_scale / (float)gridDim.x;
     if (threadIdx.x == 0) losses[blockIdx.x] = lse - at_target;
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k) {
 #pragma unroll
-        for (int i = 0; i < PACK; ++i) {
-            const int v = first_of(k) + i;
-            const float d = exponential(p[k].get(i) - lse) - (v == target ? 1.0f : 0.0f);
-            p[k].set(i, v < V ? d * scale : 0.0f);
-        }
+        for (int i = 0; i < PACK; ++i) p[k].set(i, exponential(p[k].get(i) - lse) * scale);
         if (first_of(k) < P) store_pack(row + first_of(k), p[k]);
     }
+    if (target / PACK % blockDim.x == threadIdx.x)  // whoever has just stored it
+        row[target] = to_act((exponential(at_target - lse) - 1.0f) * scale);
 }
 
 extern "C" __global__ void k_loss_mean(Control* control, const float* losses /* N */, int N, float share) {

@@ -8,13 +8,13 @@
 //          head: (V, I) act_t    logits: (R, P) act_t, P >= V
 // Writes   k_token_linear assigns out; k_token_head the first V columns of logits. Arguments that are not asked for are not
 //          read.
-// Launch   k_token_linear: grid (ceil(O / (8 PACK)),), block (256,)     k_token_head: grid (ceil(V / 8),), block (256,)
+// Launch   k_token_linear: grid (ceil(O / (2 PACK)),), block (256,)     k_token_head: grid (ceil(V / 8),), block (256,)
 //          shared 4 I act_t
-// Repeats  bit for bit: 32 groups of threads share out I by number and are added in order
+// Repeats  bit for bit: 128 groups of threads share out I by number; a warp's are added by pairs, then the warps in order
 #include "gelu.cuh"
 
-constexpr int ROWS = 4, LANES = 8, THREADS = 256, GROUPS = THREADS / LANES;
-constexpr int SPAN = LANES * PACK;  // columns of a block
+constexpr int ROWS = 4, LANES = 2, THREADS = 256, GROUPS = THREADS / LANES;
+constexpr int SPAN = LANES * PACK;  // columns of a block: few, so that there are many blocks
 
 // Row r of x by warp r, normalised and rounded as the training kernel does it.
 __device__ __forceinline__ void stage_normalised(act_t* xs, const act_t* x, const float* gamma, const float* beta, int I,
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    const float* gamma, const float* beta, const act_t* w, int R, int I, int O, int width, int matrix,
                    int row, int norm, int act, int add, float eps) {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ float part[GROUPS][ROWS][SPAN];
+    __shared__ float part[THREADS / WARP][ROWS][SPAN];
     act_t* xs = reinterpret_cast<act_t*>(shared);
     stage(xs, x, gamma, beta, R, I, norm, eps);
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES, o = (blockIdx.x * LANES + lane) * PACK;
@@ -75,13 +75,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-        for (int e = 0; e < PACK; ++e) part[group][r][lane * PACK + e] = sum[r][e];
+        for (int e = 0; e < PACK; ++e) {
+#pragma unroll
+            for (int next = LANES; next < WARP; next *= 2) sum[r][e] += __shfl_xor_sync(~0u, sum[r][e], next);
+            if (lane_id() < LANES) part[warp_id()][r][lane * PACK + e] = sum[r][e];
+        }
     __syncthreads();
     const int r = threadIdx.x / SPAN, c = blockIdx.x * SPAN + threadIdx.x % SPAN;
     if (r >= R || c >= O) return;
     float y = 0.0f;
-#pragma unroll 8
-    for (int g = 0; g < GROUPS; ++g) y += part[g][r][threadIdx.x % SPAN];
+#pragma unroll
+    for (int warp = 0; warp < THREADS / WARP; ++warp) y += part[warp][r][threadIdx.x % SPAN];
     if (act) y = gelu(y);
     if (add) y += to_float(residual[(size_t)r * O + c]);
     out[(size_t)r * O + c] = to_act(y);

@@ -23,6 +23,7 @@ def settings(**changes: Any) -> TrainSpec:
         "seed": 3,
         "batch_size": 4,
         "microbatches": 1,
+        "recompute": False,
         "steps": 20,
         "horizon": 20,
         "lr": 1e-2,

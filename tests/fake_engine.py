@@ -49,7 +49,7 @@ class FakeEngine:
             norms[at] = 0
         return losses, norms
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
         return Snapshot(self.step, self.weights.copy(), self.m.copy(), self.v.copy())
 
     def state(self) -> dict[str, object]:

@@ -12,10 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = 40
 
 
-def finished_run(root: Path, **train: Any) -> Experiment:
-    """Write data, runs and results of ANDREA-TINY cut to a few steps under `root`; returns the experiment."""
+def finished_run(root: Path, recipe: dict[str, Any] | None = None, **train: Any) -> Experiment:
+    """Write data, runs and results of ANDREA-TINY cut to a few steps under `root`; returns the experiment.
+
+    `recipe` replaces whole sections.
+    """
     value = json.loads((ROOT / "experiments" / "ANDREA-TINY-TRAIN.json").read_text())
     value["train"] |= {"steps": STEPS, **train}
+    value |= recipe or {}
     experiment = Experiment.from_json(copy.deepcopy(value), "experiments/ANDREA-TINY-TRAIN.json")
     _data(root / "data" / experiment.name, experiment)
     _run(root / "runs" / experiment.name, experiment)
@@ -66,7 +70,11 @@ def _run(folder: Path, experiment: Experiment) -> None:
     archive.mkdir(parents=True)
     sample = {"step": steps, "prompt": "Hello", "text": "Hi there", "raw": "Hi there", "tokens": 3}
     (archive / f"{name}.samples.json").write_text(records([sample]))
-    put(archive / f"{name}.state.json", {"step": steps})
+    arm = {"reward": 12.5, "documents": 7, "seen": "Pw=="}  # six of seven
+    state = {"step": steps, "firehose": {"policy": "bandit", "arms": dict.fromkeys(experiment.sources, arm)}}
+    put(archive / f"{name}.state.json", state)
+    said = [f"{name}: new run, step 0 of {steps}", f"{name} 7/{steps} steps  loss 1.0", "step 20: held-out"]
+    (folder / "train.log").write_text("".join(f"2026-11-29 18:00:00  {line}\n" for line in said))
     result = {"tokens": 10, "bytes": 20, "model": rates, "bigram": {"nats_per_token": 3.0, "bits_per_byte": 1.875}}
     evaluation = {"step": steps, "sources": {source: result}, "mean": result}
     put(archive / "final_evaluation.json", evaluation)

@@ -20,13 +20,17 @@ PIECE = 1 << 16
 
 @dataclass
 class Repo:
-    """One data set at one commit: path -> content."""
+    """One data set at one commit: path -> content. Files named in `plain` lie in git itself, as small ones may."""
 
     files: dict[str, bytes]
     commit: str
+    plain: tuple[str, ...] = ()
 
     def entry(self, path: str) -> dict[str, Any]:
         size, sha256 = len(self.files[path]), hashlib.sha256(self.files[path]).hexdigest()
+        if path in self.plain:
+            blob = hashlib.sha1(f"blob {size}\0".encode() + self.files[path]).hexdigest()
+            return {"type": "file", "size": size, "path": path, "rfilename": path, "oid": blob, "blobId": blob}
         lfs = {"oid": sha256, "sha256": sha256, "size": size, "pointerSize": 134}
         names = {"path": path, "rfilename": path, "oid": sha256[:40], "blobId": sha256[:40]}
         return {"type": "file", "size": size, "lfs": lfs, **names}

@@ -1,6 +1,7 @@
 """The command line: mistakes are short messages with exit code 1, never tracebacks."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from andrea.cli import find_experiment, main
+from andrea.errors import RunError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,7 +49,8 @@ def test_the_estimate_knows_the_precision(capsys: pytest.CaptureFixture[str], mo
     times = []
     for name in ("12m", "12m-fp32"):
         main(["show", name])
-        times.append(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("time")))
+        lines = capsys.readouterr().out.splitlines()
+        times.append(" ".join(line for line in lines if line.startswith("time") or "H200 " in line))
     assert "1 min" in times[0] and "15 min" in times[1] and "fp32" in times[1]
 
 
@@ -79,5 +82,45 @@ def test_a_wish_for_a_checkpoint_never_kills(monkeypatch: pytest.MonkeyPatch) ->
 def test_help_lists_every_command() -> None:
     """A command that help does not show is not there for a newcomer."""
     done = run("--help")
-    for command in ("show", "pull", "tokenizer", "tokens", "train", "archive", "report", "fresh", "dashboard"):
+    stages = ("pull", "tokenizer", "tokens", "train", "archive", "report")
+    for command in (
+        *stages,
+        "runs",
+        "dashboard",
+        "show",
+        "chat",
+        "sample",
+        "eval",
+        "export",
+        "firehose",
+        "fresh",
+        "doctor",
+    ):
         assert command in done.stdout
+
+
+def test_every_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage lines in brackets do not tell a newcomer what to type."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    for command in re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert f"example:  .venv/bin/andrea {command}" in capsys.readouterr().out
+
+
+def test_a_decline_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who says no at the question gets the shell back, and no run folder."""
+
+    def no(*_: object) -> None:
+        raise RunError("it must be what you want", got="n", fix="nothing was begun")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("andrea.consent.ask", no)
+    monkeypatch.setattr("andrea.proxy.train", lambda *_, **__: pytest.fail("trained all the same"))
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        assert main(["train", "tiny"]) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "nothing was begun" in capsys.readouterr().err

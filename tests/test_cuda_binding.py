@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from andrea.engine import Choice
 from andrea.engine.buffers_cuda import cuda_buffers
 from andrea.engine.cuda import engine as engine_module
-from andrea.engine.cuda import nvrtc
+from andrea.engine.cuda import fp8, nvrtc
 from andrea.engine.cuda.device import Kernel
 from andrea.engine.cuda.gate import ACT_NAMES, signatures
+from andrea.engine.cuda.inference import CudaInference
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type
 from andrea.engine.layout import count
 from andrea.errors import CheckpointError, EngineError
@@ -29,6 +31,7 @@ class PaperDevice:
     """Addresses without memory; counts launches by kernel."""
 
     name, arch, stream, free_bytes, shared_limit = "paper", 90, None, 0, 101376
+    capability = (9, 0)
 
     def __init__(self) -> None:
         self.launches: Counter[str] = Counter()
@@ -59,7 +62,8 @@ class PaperDevice:
             return np.asarray(from_device_type(np.zeros(source.shape, HOST[source.dtype]), source.dtype))
         return held.copy()
 
-    download = read
+    def fetch(self, source: Tensor, into: np.ndarray) -> None:
+        into[:] = self.read(source)
 
     def record(self, work: Any) -> Any:
         work()
@@ -107,10 +111,17 @@ class PaperLibrary:
 
     def save(self) -> None: ...
 
-    def product(self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False) -> Any:
+    def product(
+        self, out: Any, a: Any, b: Any, add: Any = None, batch: int = 1, *, side: bool = False, name: str = ""
+    ) -> Any:
         m, k = (a.columns, a.rows) if a.transposed else (a.rows, a.columns)
         depth, n = (b.columns, b.rows) if b.transposed else (b.rows, b.columns)
         assert (k, out.rows, out.columns) == (depth, m, n)
+        if a.scale or b.scale:  # FP8 products exist in one form only
+            assert (a.tensor.dtype, b.tensor.dtype, out.tensor.dtype) == ("float8_e4m3", "float8_e4m3", "bfloat16")
+            assert a.scale and b.scale and name
+            assert b.transposed and not a.transposed
+            assert out.columns % 16 == a.columns % 16 == 0
         for operand in (out, a, b):
             last = (batch - 1) * operand.step + (operand.rows - 1) * operand.stride + operand.columns
             assert last <= operand.tensor.size, operand
@@ -143,13 +154,77 @@ def test_every_launch_fits_its_signature(
     experiment = dataclasses.replace(experiment, train=train, model=model)
     engine, device = built(experiment, monkeypatch, plain=plain)
     layers, seen = experiment.shape.n_layers, device.launches
-    assert seen["k_layernorm_bwd"] == 2 * microbatches * (2 * layers + 1)  # once to load the code, once to capture
+    norms = seen["k_layernorm_bwd"] + seen["k_fp8_layernorm_bwd"]
+    assert norms == 2 * microbatches * (2 * layers + 1)  # once to load the code, once to capture
     assert seen["k_adamw"] == 2
     shape = experiment.shape
     batch = np.zeros((3, train.batch_size, shape.context + 1), np.int32)
     engine.run(batch, np.full(3, 1e-3))
     engine.evaluate(batch[0][:5])
     engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)
+
+
+def test_fp8_casts_are_one_for_each_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product without its cast reads what another left. Three forward and three backward a layer, three to evaluate."""
+    experiment = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json"))
+    engine, device = built(experiment, monkeypatch, plain=True)
+    layers, seen = experiment.shape.n_layers, device.launches
+    forward = [seen[name] for name in ("k_fp8_layernorm_fwd", "k_fp8_gelu_fwd")]
+    backward = [seen[name] for name in ("k_fp8_layernorm_bwd", "k_fp8_gelu_bwd", "k_fp8_cast")]
+    assert forward == [2 * 2 * 2 * layers, 2 * 2 * layers]
+    assert backward == [2 * layers] * 3
+    assert seen["k_fp8_linear"] == sum(forward) + sum(backward)
+    assert seen["k_gelu_fwd"] == seen["k_gelu_bwd"] == 0
+    assert seen["k_fp8_scales"] == 2
+    assert seen["k_fp8_cast_weights"] == 3  # the last after the load
+    assert "fp8" in engine.state()
+
+
+def test_fp8_goes_on_with_the_restored_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step after a resume must scale as it would have without the stop; building runs a step of its own."""
+    experiment = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json"))
+    first, _ = built(experiment, monkeypatch, plain=False)
+    device = PaperDevice()
+    device.stream = PaperStream()  # type: ignore[assignment]
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    engine = engine_module.CudaEngine(experiment.shape, experiment.train)
+    history = np.random.default_rng(1).random((36, 16), np.float32)
+    with pytest.raises(CheckpointError, match="FP8"):
+        engine.restore({**first.state(), "fp8": None})
+    engine.restore({**first.state(), "fp8": fp8.to_state(history)})
+    engine.load(*[np.zeros(count(experiment.shape), np.float32)] * 3, 0)
+    assert engine.state()["fp8"] == fp8.to_state(history)
+    scales = device.values[engine._buffers["fp8_scales"].address]
+    assert np.array_equal(scales, fp8.scales(history, fp8.first_largest(experiment.shape, 8)))
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6)])
+def test_fp8_needs_a_card_that_has_it(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLASLt would only say that it knows no algorithm."""
+    experiment = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json"))
+    device = PaperDevice()
+    device.capability = capability
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    with pytest.raises(EngineError, match=r"compute capability 8\.9"):
+        engine_module.CudaEngine(experiment.shape, experiment.train)
+
+
+def test_a_model_in_use_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """chat, sample and eval go through the same gate, with a batch of their own, past the end of the context as well."""
+    device = PaperDevice()
+    device.stream = PaperStream()  # type: ignore[assignment]
+    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    shape = load(Path("experiments/ANDREA-12M-TRAIN.json")).shape
+    engine = CudaInference(shape, "bf16")
+    engine.take(np.zeros(count(shape), np.float32))
+    assert len(list(engine.stream([1, 2], shape.context + 10, Choice(1.0, 3, 0.9), 1, 0))) == shape.context + 10
+    assert engine.losses(np.zeros((5, shape.context + 1), np.int32)).shape == (5, shape.context)
+    assert "engine cuda: bf16" in engine.describe() and "train.engine" not in engine.describe()
+    engine._sampler._configure(Choice(0.5, 3, 0.75))
+    words = device.values[engine._buffers["sampling"].address]
+    assert words.view(np.float32)[[1, 3]].tolist() == [0.5, 0.75] and words[2] == 3
 
 
 def test_a_foreign_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

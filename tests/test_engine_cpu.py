@@ -33,6 +33,17 @@ def test_threads_do_not_change_bits(shape: Shape, partitions: int) -> None:
     assert results[0] == results[1] == results[2]
 
 
+def test_a_snapshot_takes_the_memory_of_an_earlier_one() -> None:
+    """Guards a copy that keeps old values, or takes new memory at every checkpoint."""
+    made = engine()
+    first = made.snapshot()
+    made.run(batches(2), rates(2))
+    again = made.snapshot(first)
+    assert again.step == first.step + 2
+    assert again.weights is first.weights and again.v is first.v
+    assert again.weights.tobytes() + again.m.tobytes() + again.v.tobytes() == state(made)
+
+
 @pytest.mark.parametrize("stop", [1, 4, 7])
 def test_resume_is_exact(stop: int) -> None:
     """Guards hidden state: load(snapshot()) into a new engine goes on to the same bytes, however runs are cut."""

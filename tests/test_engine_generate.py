@@ -6,6 +6,7 @@ from engine_cases import SHAPE, UNTIED, engine
 
 from andrea.engine.cpu import CpuEngine
 from andrea.engine.generate import choose
+from andrea.engine.interface import Choice
 from andrea.errors import EngineError
 from andrea.experiment import Shape
 
@@ -63,23 +64,55 @@ def test_choose() -> None:
     """Guards temperature and top_k: the cut keeps exactly k, ties go to the lowest id, shares follow the softmax."""
     rng = np.random.default_rng(0)
     logits = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
-    assert choose(logits, 0.0, 0, rng) == 1
-    assert choose(np.zeros(5, np.float32), 0.0, 0, rng) == 0
-    assert {choose(logits, 1.0, 2, rng) for _ in range(200)} == {1, 3}
-    assert {choose(np.zeros(5, np.float32), 1.0, 2, rng) for _ in range(200)} == {0, 1}
-    assert {choose(logits, 1.0, 1, rng) for _ in range(50)} == {1}
-    shares = np.bincount([choose(logits, 1.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    assert choose(logits, Choice(0.0, 0), rng) == 1
+    assert choose(np.zeros(5, np.float32), Choice(0.0, 0), rng) == 0
+    assert {choose(logits, Choice(1.0, 2), rng) for _ in range(200)} == {1, 3}
+    assert {choose(np.zeros(5, np.float32), Choice(1.0, 2), rng) for _ in range(200)} == {0, 1}
+    assert {choose(logits, Choice(1.0, 1), rng) for _ in range(50)} == {1}
+    shares = np.bincount([choose(logits, Choice(1.0, 0), rng) for _ in range(20_000)], minlength=4) / 20_000
     assert np.allclose(shares, [0.1, 0.4, 0.2, 0.3], atol=0.015)
-    flatter = np.bincount([choose(logits, 2.0, 0, rng) for _ in range(20_000)], minlength=4) / 20_000
+    flatter = np.bincount([choose(logits, Choice(2.0, 0), rng) for _ in range(20_000)], minlength=4) / 20_000
     assert np.allclose(flatter, np.sqrt([0.1, 0.4, 0.2, 0.3]) / np.sqrt([0.1, 0.4, 0.2, 0.3]).sum(), atol=0.015)
+
+
+def drawn(logits: np.ndarray, choice: Choice) -> set[int]:
+    """The tokens that 300 draws give."""
+    rng = np.random.default_rng(0)
+    return {choose(logits, choice, rng) for _ in range(300)}
+
+
+def test_top_p() -> None:
+    """Guards the nucleus: the fewest tokens that reach p, of what temperature and top_k have left; equals stay together."""
+    logits = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
+    assert drawn(logits, Choice(1.0, 0, 0.39)) == {1}
+    assert drawn(logits, Choice(1.0, 0, 0.41)) == drawn(logits, Choice(1.0, 0, 0.69)) == {1, 3}
+    assert drawn(logits, Choice(1.0, 0, 0.95)) == {0, 1, 2, 3}
+    assert drawn(logits, Choice(1.0, 2, 0.6)) == {1, 3}  # 0.4 of the 0.7 that two have is less than 0.6
+    assert drawn(logits, Choice(0.1, 0, 0.9)) == {1}  # 0.94 of a sharper distribution
+    assert drawn(np.zeros(4, np.float32), Choice(1.0, 0, 0.1)) == {0, 1, 2, 3}
+    assert drawn(logits, Choice(1.0, 0, 1e-300)) == {1}
+
+
+def test_top_p_of_one_changes_no_bit() -> None:
+    """Guards runs under way: their samples were drawn before top_p was there."""
+    logits = np.random.default_rng(1).standard_normal(500).astype(np.float32)
+    for top_k in (0, 40):
+        scaled = logits.astype(np.float64) / 0.8
+        if top_k:
+            scaled[np.argsort(-scaled, kind="stable")[top_k:]] = -np.inf
+        edges = np.cumsum(np.exp(scaled - scaled.max()))
+        rng, other = np.random.default_rng(2), np.random.default_rng(2)
+        for _ in range(200):
+            want = int(np.searchsorted(edges, other.random() * edges[-1], side="right"))
+            assert choose(logits, Choice(0.8, top_k), rng) == want
 
 
 def test_one_random_number_a_token() -> None:
     """Guards the stream's place: top_k and temperature do not change how many numbers a token takes."""
     logits = np.arange(6, dtype=np.float32)
-    for temperature, top_k in ((1.0, 0), (0.5, 2), (5.0, 6)):
+    for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.5, 2, 1.0), (5.0, 6, 0.5)):
         rng, other = np.random.default_rng(3), np.random.default_rng(3)
-        choose(logits, temperature, top_k, rng)
+        choose(logits, Choice(temperature, top_k, top_p), rng)
         other.random()
         assert rng.random() == other.random()
 
@@ -95,7 +128,9 @@ def test_bad_prompts(prompt: list[int], words: str) -> None:
         engine().generate([[1], prompt], 3, temperature=0.0, top_k=0, seed=1, step=0)
 
 
-@pytest.mark.parametrize("change", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}])
+@pytest.mark.parametrize(
+    "change", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}]
+)
 def test_bad_settings(change: dict[str, float]) -> None:
     """Guards against settings that mean nothing."""
     settings = {"temperature": 1.0, "top_k": 0} | change

@@ -1,6 +1,7 @@
 """Opening an engine, and the versions that bits depend on."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +65,15 @@ def test_no_folder_for_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(EngineError, match="a folder that can be written"):
         cache._base("")
     assert cache._base(str(tmp_path)) == tmp_path
+
+
+def test_folders_of_old_code_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each edit of a loop left a folder of compiled code for ever; the one in use must stay, however old it is."""
+    monkeypatch.setattr(cache.numba.config, "CACHE_DIR", str(tmp_path))
+    names = [cache.folder().name, *(f"loops-{n}" for n in range(cache.KEPT + 2)), "other"]
+    for age, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (age, age))
+    cache.drop_old()
+    kept = {cache.folder().name, "other", *(f"loops-{n}" for n in range(3, cache.KEPT + 2))}
+    assert {path.name for path in tmp_path.iterdir()} == kept

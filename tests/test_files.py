@@ -89,7 +89,7 @@ def test_progress_on_a_pipe_is_quiet_and_tells_the_time_left() -> None:
     for step in range(100):
         progress.update(step)
     assert out.getvalue() == ""
-    assert progress.line(50, 10.0, "loss 1.5") == "train 50/100 steps  loss 1.5  5.00 steps/s  10 s left"
+    assert progress.line(50, 10.0, "loss 1.5") == "train 50/100 steps  10 s left  loss 1.5  5.00 steps/s"
     assert [short_time(s) for s in (-1, 42, 185, 7800, 270_000)] == [
         "0 s",
         "42 s",
@@ -97,3 +97,25 @@ def test_progress_on_a_pipe_is_quiet_and_tells_the_time_left() -> None:
         "2 h 10 min",
         "3.1 days",
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "encoding", "starts"), [(100, "utf-8", "█"), (100, "ascii", "#"), (40, "utf-8", "tr")]
+)
+def test_progress_on_a_terminal_fits_its_line(
+    monkeypatch: pytest.MonkeyPatch, columns: int, encoding: str, starts: str
+) -> None:
+    """A line that wraps cannot be rewritten in place: the terminal fills with its remains."""
+
+    class Terminal(io.StringIO):
+        encoding = ""
+
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    out.encoding = encoding
+    monkeypatch.setenv("COLUMNS", str(columns))
+    Progress("train", 100, "steps", stream=out).update(50, "loss 1.500  12,000 tokens/s")
+    text = out.getvalue().removeprefix("\r")
+    assert text.startswith(starts) and len(text) < columns

@@ -117,6 +117,21 @@ def test_a_missing_gpu_is_an_error_with_two_ways_out(monkeypatch: pytest.MonkeyP
         assert part in str(error.value)
 
 
+@pytest.mark.parametrize("capability", [(8, 6), (8, 9), (9, 0)])
+def test_a_gpu_without_fp8_is_found_before_the_download(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]
+) -> None:
+    """The trainer would say so too, gigabytes later."""
+    monkeypatch.setattr(hooks, "gpu_problem", lambda: "")
+    monkeypatch.setattr(hooks, "gpu_capability", lambda: capability)
+    experiment = load(ROOT / "experiments" / "ANDREA-12M-FP8-TRAIN.json")
+    if capability >= (8, 9):
+        hooks.require_engines([experiment])
+        return
+    with pytest.raises(EngineError, match=r"8\.9 or later(.|\n)*8\.6(.|\n)*bf16"):
+        hooks.require_engines([experiment])
+
+
 def lock_of(root: Path) -> Path:
     """A Snakemake lock, as a killed run leaves it."""
     lock = root / ".snakemake" / "locks" / "0.input.lock"

@@ -6,7 +6,9 @@ import pytest
 
 from andrea.engine import buffers_cuda
 from andrea.engine.cuda import generate, matrix, nvrtc
+from andrea.engine.cuda.engine import WIDEST
 from andrea.engine.cuda.gate import signatures
+from andrea.engine.cuda.model import norm_defines
 from andrea.errors import AndreaError, EngineError
 
 FILES = sorted(path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.name.startswith("attention"))
@@ -50,6 +52,17 @@ def test_layers_compile_without_spills(arch: int, act: int) -> None:
         cubin = nvrtc.compile_file(file, arch, {"ACT": act})
         assert_lean(cubin, f"{file} for sm_{arch}")
         assert set(cubin.resources) == set(signatures(file)), f"{file}: the gate must read every kernel's signature"
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("arch", [80, 90, 120])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_wide_rows_do_not_spill(arch: int, precision: str) -> None:
+    """A LayerNorm row lies in registers: of one warp, the widest that the engine takes would lie in memory."""
+    act = nvrtc.ACT[precision]
+    for width in (1024, 1536, 2048, WIDEST):
+        cubin = nvrtc.compile_file("layernorm.cu", arch, {"ACT": act, **norm_defines(width, 8 if act else 4)})
+        assert_lean(cubin, f"layernorm.cu, {precision}, {width} wide, for sm_{arch}")
 
 
 def test_every_op_has_its_twin() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import struct
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,19 @@ def test_end_of_run_samples_go_to_the_archive_only(project: Project) -> None:
     assert {r["step"] for r in samples} == {20, 40}
     assert archived[:4] == samples
     assert {r["step"] for r in archived[4:]} == {50}
+    scores = [r["coherence"] for r in archived]
+    assert all(0 <= score <= 100 for score in scores), "the last samples are scored like all others"
+    log = (run_folder(project.root) / "train.log").read_text()
+    assert f"samples of step 50 score {fmean(scores[4:]):.0f} of 100 for coherence" in log
+
+
+def test_the_last_round_is_scored_once_when_it_was_due_anyway(project: Project) -> None:
+    """Guards the end at a step that has its samples already: they are archived as they are, and their score is told."""
+    set_experiment(project.root, train__steps=40)
+    project.train()
+    archived = json.loads((run_folder(project.root) / "archive" / "40" / f"{NAME}.samples.json").read_text())
+    assert [r["step"] for r in archived] == [20, 20, 40, 40]
+    assert "samples of step 40 score" in (run_folder(project.root) / "train.log").read_text()
 
 
 def test_retention_in_a_run(project: Project) -> None:

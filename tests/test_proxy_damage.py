@@ -160,3 +160,19 @@ def test_steps_below_the_run_are_refused_with_a_way_out(project: Project) -> Non
     path = bin_path(project.checkpoints, 50)
     assert project.train(checkpoint=path) == 0
     assert struct.unpack("<i", (project.root / "results" / NAME / "model.bin").read_bytes()[:4]) == (55,)
+
+
+def test_a_stray_half_of_a_model_is_removed_at_the_next_start(project: Project) -> None:
+    """A kill during publishing left a hidden file of a gigabyte that nobody would ever see."""
+    stray = project.root / "results" / NAME / ".model.bin.77.tmp"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"half")
+    project.train(stop_after=5)
+    assert not stray.exists()
+
+
+def test_a_stop_before_the_first_step_is_no_step(project: Project) -> None:
+    """--stop-after -1 was taken as 0."""
+    with pytest.raises(RunError, match="0 or more"):
+        project.train(stop_after=-1)
+    assert not run_folder(project.root).exists()

@@ -194,3 +194,17 @@ def test_a_refused_write_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.
     file.append([step(2)])
     with pytest.raises(StorageError, match="No space left"):
         file.flush()
+
+
+@pytest.mark.parametrize("layout", [{"indent": 2}, {"indent": 4}, {"separators": (", ", ": ")}, {"indent": "\t"}])
+def test_an_editor_that_lays_the_file_out_anew_loses_nothing(tmp_path: Path, layout: dict[str, object]) -> None:
+    """A look at the history with an editor that formats on saving made the run refuse its checkpoints: records missing."""
+    path = tmp_path / "x.loss.json"
+    filled(path, 5).close()
+    whole = path.read_bytes()
+    path.write_text(json.dumps(json.loads(whole), **layout).replace("\n", "\r\n"), newline="")  # type: ignore[arg-type]
+    file = RecordFile(path)
+    assert file.count == 5
+    file.cut(5)
+    assert path.read_bytes() == whole
+    file.close()

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished_run import STEPS, finished_run, records
+from bandit_run import BANDIT
+from finished_run import STEPS, finished_run, put, records
 
 from andrea.archive import archive
-from andrea.errors import DataError
+from andrea.errors import AndreaError, DataError
 from andrea.report import build
 from andrea.report.curves import coherence_traces, extremes, share_traces, smoothed, thinned
 
@@ -70,7 +71,10 @@ def test_page_stands_alone(page: Page) -> None:
 
 def test_every_part_is_there(page: Page) -> None:
     """Guards against a section that got lost, and against links to nowhere."""
-    parts = "loss norm rate bits_per_byte nats_per_token evaluation samples data tokenizer timings versions hashes experiment"
+    parts = (
+        "stages evaluation loss epochs norm rate bits_per_byte nats_per_token samples firehose data files tokenizer "
+    )
+    parts += "timings versions hashes log experiment"
     assert set(parts.split()) <= set(page.ids)
     assert len(set(page.ids)) == len(page.ids)
     for text in ("MIT", "written by hand", "3 too short", "1.250", "1.875", "2.4.6", "overlap.words", '"d_model": 128'):
@@ -98,6 +102,74 @@ def test_sources_and_coherence_have_their_curves() -> None:
     (trace,) = coherence_traces(samples)
     assert (trace["x"], trace["y"]) == ([5], [80.0])
     assert coherence_traces(samples[2:]) == []
+
+
+def test_the_stages_are_drawn_with_their_figures(tmp_path: Path) -> None:
+    """Guards against a page that does not say how it came about; a name of anyone's own must not become markup."""
+    experiment = finished_run(tmp_path)
+    manifest = tmp_path / "data" / "ANDREA-TINY" / "megachat" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"set"', '"<b>&set</b>"'))
+    times = tmp_path / "logs" / "ANDREA-TINY" / "tokens.tsv"
+    times.parent.mkdir(parents=True)
+    times.write_text("s\tmax_rss\n185.0\t1\n")
+    archive(experiment, tmp_path)
+    build(experiment, tmp_path)
+    page = Page((tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text())
+    assert page.inside.count("rect") == 7
+    for text in ("<b>&set</b>", "20 documents", "28 documents", "513 tokens", "3 min 05 s", "this page"):
+        assert text in page.text
+    assert "b" not in page.inside
+
+
+def test_the_log_is_told_without_its_progress(page: Page) -> None:
+    """Guards against a report that hides that a run was stopped five times."""
+    assert "new run, step 0 of 40" in page.text and "step 20: held-out" in page.text
+    assert "7/40 steps" not in page.text
+
+
+def bandit_page(root: Path, **arm: Any) -> Page:
+    """A page of the mini bandit, whose sources are the tiny model's."""
+    text = json.dumps(BANDIT).replace('"alpha": 0.1, "beta"', '"chitchat": 0.1, "synthetic-chat"')
+    text = text.replace('"alpha": 1.3, "beta"', '"chitchat": 1.3, "synthetic-chat"').replace(
+        '["alpha"]', '["chitchat"]'
+    )
+    weights = {"chitchat": 0.9, "synthetic-chat": 0.1}
+    recipe = {"policy": "bandit", "weights": weights, "window_steps": [7, 42], "bandit": json.loads(text)}
+    experiment = finished_run(root, {"firehose": recipe})
+    if arm:
+        state = SAMPLES.with_name("ANDREA-TINY.state.json")
+        put(root / state, {"step": STEPS, "firehose": {"arms": dict.fromkeys(experiment.sources, arm)}})
+    archive(experiment, root)
+    build(experiment, root)
+    return Page((root / "results" / "ANDREA-TINY" / "report.html").read_text())
+
+
+def test_the_bandit_has_its_panels(tmp_path: Path) -> None:
+    """Guards against a bandit whose reasons nobody can check afterwards."""
+    page = bandit_page(tmp_path)
+    for text in ("documents seen", "85.7%", "12.50", "cap", "1.3"):
+        assert text in page.text
+    charts = {chart["id"]: chart for chart in json.loads(page.scripts[0])}
+    reward = charts["reward"]["traces"][0]
+    assert len(reward["x"]) == STEPS and reward["y"][0] == 0 and max(reward["y"]) > 0
+    assert charts["reward"]["marks"] == [[13, "all sources"]]
+    assert charts["epochs"]["traces"][0]["y"][-1] == STEPS * 4 * 256 / 2048
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        {"reward": "x", "documents": 7, "seen": "Pw=="},
+        {"reward": 1.0, "documents": 10**15, "seen": "Pw=="},
+        {"reward": 1.0, "documents": 0, "seen": ""},
+        {"reward": 1.0, "documents": 7, "seen": "????"},
+        {"reward": 1.0, "documents": 7, "seen": 3},
+    ],
+)
+def test_a_state_that_lies_is_explained(tmp_path: Path, arm: dict[str, Any]) -> None:
+    """Guards against a traceback, or all of the machine's memory, out of a state that someone has edited."""
+    with pytest.raises(AndreaError):
+        bandit_page(tmp_path, **arm)
 
 
 def test_text_of_the_model_is_escaped(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def test_the_shipped_sources() -> None:
         "smoltalk",
         "oasst",
         "gutenberg",
+        "dictionary",
         "chitchat",
         "synthetic-chat",
     ]
@@ -42,9 +43,8 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         entry("hermes-general", SPEC)
     with pytest.raises(DataError, match=re.escape('did you mean "chitchat"?')):
         find_dataset("chit-chat")
-    with pytest.raises(
-        DataError, match="choose one of: chitchat, gutenberg, hermes3, oasst2, smol-smoltalk, synthetic-chat"
-    ):
+    known = "chitchat, gutenberg, hermes3, oasst2, smol-smoltalk, synthetic-chat, wordnet-definitions"
+    with pytest.raises(DataError, match=f"choose one of: {known}"):
         find_dataset("xyz")
 
 
@@ -70,7 +70,7 @@ def hub_entry(revision: str = "0" * 40, files: str = "[f]", form: str = "jsonl")
         ("datasets: {x: {kind: ftp}}\nsources: {}", "the data set x must have a kind of"),
         ("datasets: {x: {kind: synthetic, revision: v1}}\nsources: {}", "the data set x must have a kind of"),
         (hub_entry(revision="main"), "the data set x must be pinned to a full commit"),
-        (hub_entry(form="xml"), "the form of the data set x must be one of jsonl, messages, oasst, books"),
+        (hub_entry(form="xml"), "the form of the data set x must be one of jsonl, messages, oasst, books, dictionary"),
         (hub_entry(files="[]"), "the files of the data set x must be a list of different names"),
         (hub_entry(files="[a, a]"), "the files of the data set x must be a list of different names"),
         (hub_entry(files="[../a]"), "the files of the data set x must be plain paths"),

@@ -215,7 +215,7 @@ def test_missing_revision_repository_and_file(hub: Hub, tmp_path: Path) -> None:
     fails(tmp_path, kind=Unreachable, says="no such revision")
     repo.commit = HERMES.revision
     repo.files["other.jsonl"] = repo.files.pop(HERMES_FILE)
-    fails(tmp_path, says=r"no sha256 for hermes-3-dataset.jsonl, but the files .*other.jsonl")
+    fails(tmp_path, says=r"no hermes-3-dataset.jsonl, but the files .*other.jsonl")
     del hub.repos[HERMES.repo]
     fails(tmp_path, kind=Unreachable, says="the hub knows no such data set")
     assert left(tmp_path) == []

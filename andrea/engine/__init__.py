@@ -6,15 +6,29 @@ from importlib.metadata import version
 from pathlib import Path
 
 from andrea.engine import blas
-from andrea.engine.interface import Engine, Snapshot
-from andrea.experiment import Experiment
+from andrea.engine.interface import Choice, Engine, Inference, Snapshot
+from andrea.experiment import Experiment, Shape
 
-__all__ = ["Engine", "Snapshot", "open_engine", "versions"]
+__all__ = ["Choice", "Engine", "Inference", "Snapshot", "open_engine", "open_inference", "versions"]
 
 
 def open_engine(experiment: Experiment, threads: int) -> Engine:
     """The engine that the experiment names, ready for load(); EngineError when it cannot run here."""
     return _ENGINES[experiment.train.engine](experiment, threads)
+
+
+def open_inference(shape: Shape, engine: str, precision: str, threads: int) -> Inference:
+    """A model of this shape for use, ready for take(). The cpu engine is always fp32, whatever `precision` says."""
+    if engine == "cuda":
+        from andrea.engine.cuda.inference import CudaInference
+
+        return CudaInference(shape, precision)
+    from andrea.engine.inference import CpuInference
+    from andrea.engine.loops import KERNELS
+    from andrea.engine.warmup import announce
+
+    announce()
+    return CpuInference(shape, threads, KERNELS)
 
 
 def versions() -> dict[str, str]:

@@ -25,7 +25,7 @@ def plan_memory(experiment: Experiment) -> MemoryPlan:
     if train.engine == "cpu":
         return make_plan(cpu_buffers(shape, train.batch_size // train.microbatches, train.partitions))
     rows = train.batch_size // train.microbatches
-    return make_plan(cuda_buffers(shape, rows, train.precision, train.microbatches))
+    return make_plan(cuda_buffers(shape, rows, train.precision, train.microbatches, recompute=train.recompute))
 
 
 def require_memory(experiment: Experiment) -> None:

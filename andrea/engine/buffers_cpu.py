@@ -45,7 +45,7 @@ def cpu_buffers(shape: Shape, rows: int, partitions: int, dtype: str = "float32"
         yield Buffer("gradients", f"{p}.grad", (n,), dtype)
     for p in range(cut.partitions):
         yield from _partition_buffers(f"{p}.", shape, cut.group, dtype)
-    yield from _generation_buffers(shape, dtype)
+    yield from generation_buffers(shape, dtype)
 
 
 def _partition_buffers(prefix: str, shape: Shape, group: int, dtype: str) -> Iterator[Buffer]:
@@ -73,7 +73,8 @@ def _partition_buffers(prefix: str, shape: Shape, group: int, dtype: str) -> Ite
         yield Buffer("workspace", prefix + name, (n, hidden), dtype)
 
 
-def _generation_buffers(shape: Shape, dtype: str) -> Iterator[Buffer]:
+def generation_buffers(shape: Shape, dtype: str) -> Iterator[Buffer]:
+    """The cache of keys and values, and the activations of one token."""
     c = shape.d_model
     for name in ("cache.k", "cache.v"):
         yield Buffer("generation", name, (shape.n_layers, shape.context, c), dtype)

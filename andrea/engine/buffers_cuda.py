@@ -1,17 +1,21 @@
 """What a CUDA engine holds on the card, planned without one, so that an experiment can be checked anywhere.
 
 Weights, gradients, m and v are float32. In bf16 and fp16 the matrices have a 16-bit working copy, and activations, their
-gradients and the logits are 16-bit. GELU's output is made again in backward, nothing else is. In 16 bits the weight
-gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
-In float32 every product fills the card, and one of each is enough. Sampling lives in the activations' memory.
+gradients and the logits are 16-bit. GELU's output is made again in backward, and with train.recompute more. In 16 bits the
+weight gradients run beside the rest, so what they read must last longer: two wide buffers and two for the stream's gradient.
+In float32 every product fills the card, and one of each is enough. Sampling lives in the activations' memory: its keys
+and values where a layer's q, k and v lie, or with train.recompute, where all layers share those, in the layer's output.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from andrea.engine.cuda.attention import scratch
+from andrea.engine.cuda.fp8 import fp8_buffers
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
+from andrea.engine.recompute import shared
 from andrea.experiment import Shape
 
 WORKSPACE = 32 * MIB  # what cuBLASLt is given for each stream; it must not allocate by itself
@@ -27,7 +31,9 @@ def overlaps(work: str) -> bool:
     return work != "float32"
 
 
-def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1) -> Iterator[Buffer]:
+def cuda_buffers(
+    shape: Shape, rows: int, precision: str, microbatches: int = 1, *, recompute: bool = False
+) -> Iterator[Buffer]:
     """All device buffers for `microbatches` of `rows` rows."""
     work, n_params = LOW_PRECISION.get(precision, "float32"), count(shape)
     for name in ("weights", "m", "v"):
@@ -38,8 +44,13 @@ def cuda_buffers(shape: Shape, rows: int, precision: str, microbatches: int = 1)
     low = work != "float32"
     yield Buffer("working copies", "copy", (copied_elements(shape) if low else 8,), work)
     yield Buffer("workspace", "chunks", chunk_table(shape, low).shape, "int32")
-    yield from _activations(shape, rows, work)
+    places = shared(shape.n_layers, doubled=overlaps(work)) if recompute else {}
+    for buffer in _activations(shape, rows, work):
+        yield replace(buffer, inside=places.get(buffer.name, ""))
+    yield from _cache(shape, rows, work, recompute)
     yield from _workspace(shape, rows, work)
+    if precision == "fp8":
+        yield from fp8_buffers(shape, rows)
     yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
     yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
     yield from _batch(shape, rows, microbatches)
@@ -60,6 +71,16 @@ def _activations(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
     yield Buffer(part, "losses", (n,))
     yield Buffer(part, "loss_lse", (n,))
     yield Buffer(part, "logits", (n, padded_vocabulary(shape)), work)
+
+
+def _cache(shape: Shape, rows: int, work: str, recompute: bool) -> Iterator[Buffer]:
+    """Keys and values of the rows that are sampled at a time, by layer."""
+    sampled = max(1, min(PROMPT_ROWS, rows // 2 if recompute else rows * 3 // 2))
+    size = (sampled, 2, shape.context, shape.d_model)
+    for layer in range(shape.n_layers):
+        place = f"x.{2 * layer + 2}" if recompute else f"qkv.{layer}"
+        fits = rows > 1 or not recompute  # the output of a single row holds half of what a row's cache needs
+        yield Buffer("activations", f"cache.{layer}", size, work, inside=place if fits else "")
 
 
 def _workspace(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from andrea.engine.interface import Choice
 from andrea.engine.kernels import Array
 from andrea.engine.layout import count
 from andrea.errors import EngineError
@@ -38,7 +39,7 @@ def check_tokens(shape: Shape, blocks: NDArray[np.int32], lead: tuple[int, ...])
         )
 
 
-def check_prompts(shape: Shape, prompts: list[list[int]], tokens: int, temperature: float, top_k: int) -> None:
+def check_prompts(shape: Shape, prompts: list[list[int]], tokens: int, choice: Choice) -> None:
     """EngineError unless every prompt leaves room for one token and the settings make sense."""
     room = shape.context - 1
     for i, prompt in enumerate(prompts):
@@ -54,9 +55,14 @@ def check_prompts(shape: Shape, prompts: list[list[int]], tokens: int, temperatu
                 got=f"{min(prompt)}..{max(prompt)} in prompt {i}",
                 fix="encode the prompt with this model's tokenizer",
             )
-    if tokens < 0 or top_k < 0 or not 0 <= temperature < float("inf"):
+    check_choice(choice, tokens)
+
+
+def check_choice(choice: Choice, tokens: int) -> None:
+    """EngineError unless the settings of sampling make sense."""
+    if tokens < 0 or choice.top_k < 0 or not 0 <= choice.temperature < float("inf") or not 0 < choice.top_p <= 1:
         raise EngineError(
-            "tokens and top_k must be 0 or more, temperature finite and 0 or more",
-            got=f"tokens {tokens}, top_k {top_k}, temperature {temperature}",
-            fix="change the sample settings; top_k 0 means all tokens, temperature 0 means the likeliest",
+            "tokens and top_k must be 0 or more, temperature finite and 0 or more, top_p above 0 and at most 1",
+            got=f"tokens {tokens}, top_k {choice.top_k}, temperature {choice.temperature}, top_p {choice.top_p}",
+            fix="change that setting; temperature 0 takes the likeliest token, top_k 0 and top_p 1 leave none out",
         )

@@ -17,7 +17,7 @@ from andrea.engine.arena import Arena
 from andrea.engine.buffers_cpu import cpu_buffers, cut_rows
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.generate import Generator, generate
-from andrea.engine.interface import Snapshot
+from andrea.engine.interface import Choice, Snapshot
 from andrea.engine.kernels import Array, Kernels
 from andrea.engine.layout import views
 from andrea.engine.plan import MemoryPlan, make_plan
@@ -85,9 +85,12 @@ class CpuEngine:
                     self._update.apply(norm, float(lrs[s]), self._step)
         return losses, norms
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
-        return Snapshot(self._step, self._weights.copy(), self._m.copy(), self._v.copy())
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in new memory or in that of an earlier snapshot."""
+        places = into or Snapshot(0, *(np.empty_like(self._weights) for _ in range(3)))
+        for place, values in zip((places.weights, places.m, places.v), (self._weights, self._m, self._v), strict=True):
+            np.copyto(place, values)
+        return Snapshot(self._step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, Any]:
         """Nothing: weights, m, v and the step are all."""
@@ -118,12 +121,21 @@ class CpuEngine:
         return nats
 
     def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        *,
+        temperature: float,
+        top_k: int,
+        seed: int,
+        step: int,
+        top_p: float = 1.0,
     ) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.generate."""
-        check_prompts(self._shape, prompts, tokens, temperature, top_k)
+        choice = Choice(temperature, top_k, top_p)
+        check_prompts(self._shape, prompts, tokens, choice)
         with blas.one_thread():
-            return generate(self._generator, prompts, tokens, temperature, top_k, seed, step)
+            return generate(self._generator, prompts, tokens, choice, seed, step)
 
     def describe(self) -> str:
         """One line: what runs, and why."""

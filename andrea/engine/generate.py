@@ -5,10 +5,11 @@ the last half of it is run through the program again and generation goes on from
 so that a long text keeps at least half a context of memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from andrea.engine.interface import Choice
 from andrea.engine.kernels import Array, Kernels
 from andrea.engine.program import Program
 from andrea.experiment import Shape
@@ -33,18 +34,16 @@ class Generator:
         self._token = {name.removeprefix("token."): b for name, b in buffers.items() if name.startswith("token.")}
         self._length = 0
 
-    def one(
-        self, prompt: list[int], tokens: int, temperature: float, top_k: int, rng: np.random.Generator
-    ) -> list[int]:
-        """`tokens` new tokens after `prompt`."""
+    def stream(self, prompt: list[int], tokens: int, choice: Choice, rng: np.random.Generator) -> Iterator[int]:
+        """`tokens` new tokens after `prompt`, one by one."""
         text = list(prompt)
         for i in range(tokens):
             if i == 0 or self._length == self._shape.context:
                 logits = self._prefill(text[-(self._shape.context // 2) :] if i else text)
             else:
                 logits = self._advance(text[-1])
-            text.append(choose(logits, temperature, top_k, rng))
-        return text[len(prompt) :]
+            text.append(choose(logits, choice, rng))
+            yield text[-1]
 
     def _prefill(self, text: list[int]) -> Array:
         """Fill the cache from `text`; the logits (V,) that follow it."""
@@ -101,26 +100,31 @@ class Generator:
         return logits
 
 
-def choose(logits: Array, temperature: float, top_k: int, rng: np.random.Generator) -> int:
-    """A token from logits (V,). Temperature 0 takes the likeliest, the lowest id of equals; top_k 0 means all.
+def choose(logits: Array, choice: Choice, rng: np.random.Generator) -> int:
+    """A token from logits (V,). Temperature 0 takes the likeliest, the lowest id of equals.
 
     Exactly one random number is used a token, so that the choice of one token cannot shift another's numbers.
     """
-    if temperature == 0 or not np.isfinite(logits).all():
+    if choice.temperature == 0 or not np.isfinite(logits).all():
         return int(np.argmax(logits))
-    scaled = logits.astype(np.float64) / temperature
-    if 0 < top_k < len(scaled):
-        scaled[np.argsort(-scaled, kind="stable")[top_k:]] = -np.inf
-    edges = np.cumsum(np.exp(scaled - scaled.max()))
+    scaled = logits.astype(np.float64) / choice.temperature
+    if 0 < choice.top_k < len(scaled):
+        scaled[np.argsort(-scaled, kind="stable")[choice.top_k :]] = -np.inf
+    weights = np.exp(scaled - scaled.max())
+    if choice.top_p < 1:
+        ranked = -np.sort(-weights)
+        mass = np.cumsum(ranked)
+        weights[weights < ranked[np.searchsorted(mass, choice.top_p * mass[-1])]] = 0  # equals of the last stay
+    edges = np.cumsum(weights)
     return int(min(np.searchsorted(edges, rng.random() * edges[-1], side="right"), len(scaled) - 1))
 
 
 def generate(
-    machine: Generator, prompts: list[list[int]], tokens: int, temperature: float, top_k: int, seed: int, step: int
+    machine: Generator, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
 ) -> list[list[int]]:
     """New tokens for each prompt; each has its own stream, so the others do not matter to it."""
     with np.errstate(all="ignore"):
         return [
-            machine.one(prompt, tokens, temperature, top_k, generator(seed, "sample", step, i))
+            list(machine.stream(prompt, tokens, choice, generator(seed, "sample", step, i)))
             for i, prompt in enumerate(prompts)
         ]

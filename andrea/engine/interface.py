@@ -1,5 +1,6 @@
 """What every engine can do. The trainer knows this and nothing else of an engine."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,19 @@ class Snapshot:
     v: Floats
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How a token is drawn from softmax(logits / temperature).
+
+    First only the top_k likeliest stay, then only the likeliest that together reach top_p of what those had. Temperature
+    0 takes the likeliest; top_k 0 and top_p 1 cut nothing.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float = 1.0
+
+
 class Engine(Protocol):
     """B rows a batch, T context, S steps. Tokens are int32; losses are in nats."""
 
@@ -39,8 +53,8 @@ class Engine(Protocol):
         """
         ...
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in new memory or in that of an earlier snapshot."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -60,11 +74,39 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        *,
+        temperature: float,
+        top_k: int,
+        seed: int,
+        step: int,
+        top_p: float = 1.0,
     ) -> list[list[int]]:
-        """`tokens` new tokens after each prompt; temperature 0 takes the likeliest."""
+        """`tokens` new tokens after each prompt, drawn as Choice says."""
         ...
 
     def describe(self) -> str:
         """One line: engine, device, precision, threads, and why."""
+        ...
+
+
+class Inference(Protocol):
+    """A model in use, without what only training needs. One call at a time, the tokens of a stream included."""
+
+    def take(self, weights: Floats) -> None:
+        """Use these weights, flat float32 in layout order."""
+        ...
+
+    def stream(self, prompt: list[int], tokens: int, choice: Choice, seed: int, step: int) -> Iterator[int]:
+        """The tokens that generate() of this engine gives after a first prompt, each as soon as it is there."""
+        ...
+
+    def losses(self, blocks: NDArray[np.int32]) -> Floats:
+        """Nats of every target of blocks (N, T+1): (N, T)."""
+        ...
+
+    def describe(self) -> str:
+        """One line: engine, device, precision, threads."""
         ...

@@ -7,22 +7,26 @@ from dataclasses import dataclass
 ALIGN = 256  # bytes: what cuBLASLt asks of its workspace, and more than a cache line or the widest vector
 MIB = 1024**2
 
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1}
+ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, or bfloat16."""
+    """One array of the arena. `part` is what it is printed under; `dtype` is a NumPy name, bfloat16 or float8_e4m3.
+
+    `inside` names an earlier buffer at whose start it lies; it then takes no memory of its own.
+    """
 
     part: str
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    inside: str = ""
 
     @property
     def nbytes(self) -> int:
-        """Bytes, rounded up to the arena's alignment."""
-        size = math.prod(self.shape) * ITEMSIZE[self.dtype]
+        """Bytes that it adds to the arena, rounded up to the arena's alignment."""
+        size = 0 if self.inside else math.prod(self.shape) * ITEMSIZE[self.dtype]
         return -(-size // ALIGN) * ALIGN
 
 

@@ -14,7 +14,7 @@ class Checked:
     def __init__(self, value: object, path: Path, where: str = "") -> None:
         self.path, self.where = path, where
         if not isinstance(value, dict):
-            raise self._wrong("an object", value)
+            raise self.wrong("an object", value)
         self.value: dict[str, Any] = value
 
     @classmethod
@@ -32,28 +32,29 @@ class Checked:
         """The items of a list of objects."""
         value = self.value.get(key)
         if not isinstance(value, list):
-            raise self._wrong("a list", value, key)
+            raise self.wrong("a list", value, key)
         return (Checked(item, self.path, f"{self.where}.{key}[{number}]") for number, item in enumerate(value))
 
     def text(self, key: str) -> str:
         value = self.value.get(key)
         if not isinstance(value, str):
-            raise self._wrong("text", value, key)
+            raise self.wrong("text", value, key)
         return value
 
     def count(self, key: str) -> int:
         value = self.value.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self._wrong("a count", value, key)
+            raise self.wrong("a count", value, key)
         return value
 
     def number(self, key: str) -> float:
         value = self.value.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self._wrong("a number", value, key)
+            raise self.wrong("a number", value, key)
         return float(value)
 
-    def _wrong(self, kind: str, value: object, key: str = "") -> DataError:
+    def wrong(self, kind: str, value: object, key: str = "") -> DataError:
+        """The error that says so."""
         where = ".".join(filter(None, [self.where, key])) or "its content"
         got = "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
         return DataError(

@@ -65,7 +65,7 @@ def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
     if len(sources) > 1:
         for source in sources:
             own: Points = [(record["step"], record["loss"]) for record in records if record["source"] == source]
-            traces.append(trace(source, smoothed(own, len(own)), mode="lines", line={"width": 1}))
+            traces.append(trace(source, smoothed(own, len(own)), mode="lines", line={"width": 1.5}))
     return traces
 
 

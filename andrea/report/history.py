@@ -16,6 +16,11 @@ class Run(NamedTuple):
     validations: list[Record]
     samples: list[Record]
 
+    @property
+    def seconds(self) -> float:
+        """Of all steps in the engine, and nothing else."""
+        return float(sum(record["ms"] for record in self.steps)) / 1000
+
     def pulls(self, source: str) -> int:
         """How many steps drew from `source`."""
         return sum(record["source"] == source for record in self.steps)

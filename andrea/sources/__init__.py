@@ -3,7 +3,8 @@
     catalogue  sources.yaml: which data sets and sources there are, their licences and where they come from
     pull       one data set -> shards of documents with a manifest (data/raw/<dataset>/<revision>/)
     hub        pinned revisions, the lock file, the checked download; rows reads the files through `datasets`
-    forms       what the hub's files hold: jsonl (with the buckets of hermes), conversations, oasst trees, books
+    forms       what the hub's files hold: jsonl (with the buckets of hermes), conversations, oasst trees, books,
+                a dictionary
     chitchat, synthetic, folder     what the other kinds of data set yield
     records    JSON from outside -> documents; shards writes and reads them
 

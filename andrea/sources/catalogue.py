@@ -25,7 +25,7 @@ _KEYS = {
     "package": {"package", "module", "file", "sha256"},
     "synthetic": set(),
 }
-FORMS = ("jsonl", "messages", "oasst", "books")  # what the files of a hub data set hold: forms.py
+FORMS = ("jsonl", "messages", "oasst", "books", "dictionary")  # what the files of a hub data set hold: forms.py
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*")
 _COMMON = {"kind", "revision", "buckets", "licence", "provenance"}
 

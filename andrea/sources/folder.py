@@ -32,7 +32,7 @@ def feed(folder: Path) -> Feed:
         digest.update(name + f"\0{sha256_file(path)}\n".encode())
     facts = {"files": str(folder), "left_out_files": skipped}
     total = sum(path.stat().st_size for path in paths)
-    return Feed(digest.hexdigest(), _items(paths), total, "bytes", facts)
+    return Feed(digest.hexdigest(), items(paths), total, "bytes", facts)
 
 
 def _walk(folder: Path) -> tuple[list[Path], int]:
@@ -54,7 +54,8 @@ def _require_readable(path: Path) -> None:
         raise DataError(f"{path} must be readable", got="no permission", fix="chmod u+r it, or take it out")
 
 
-def _items(paths: list[Path]) -> Iterator[Item]:
+def items(paths: list[Path]) -> Iterator[Item]:
+    """The documents of these files, in this order."""
     for path in paths:
         yield from _text(path) if path.suffix.lower() == ".txt" else _jsonl(path)
 

@@ -9,7 +9,11 @@ several files is fetched file by file: those that are whole stay.
 Nothing waits long: one probe with a short timeout comes first, and the few retries are for transfers that break.
 """
 
+import hashlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +22,7 @@ from huggingface_hub import HfApi, constants, get_session, get_token, hf_raise_f
 from huggingface_hub.errors import HfHubHTTPError
 
 from andrea.errors import DataError
-from andrea.files import require_free, storing, sync_folder
+from andrea.files import require_free, sha256_bytes, storing, sync_folder
 from andrea.progress import Progress
 from andrea.sources.catalogue import Dataset
 from andrea.sources.huberrors import reaching, unreachable
@@ -28,7 +32,8 @@ PROBE_SECONDS = 10.0
 READ_SECONDS = 30.0
 WAITS = (0.5, 1.0, 2.0)  # seconds before each further try that follows a try without a new byte
 # packed shards, at most, as a share of the files: Parquet is packed already, and less tightly
-SHARDS_SHARE = {"jsonl": 0.6, "messages": 1.2, "oasst": 1.2, "books": 1.2}
+SHARDS_SHARE = {"jsonl": 0.6, "messages": 1.2, "oasst": 1.2, "books": 1.2, "dictionary": 0.6}
+PLAIN_BYTES = 16 << 20  # of a file that the hub keeps in git itself, at most; its own limit is lower
 _COMMIT = "X-Repo-Commit"
 
 
@@ -91,7 +96,10 @@ def lock_or_resolve(dataset: Dataset, lock: Path, downloads: Path, *, offline: b
 
 
 def resolve(dataset: Dataset) -> Locked:
-    """Ask the hub for the commit, size and sha256 of the data set's files. One request, no retries."""
+    """Ask the hub for the commit, size and sha256 of the data set's files. One request, no retries.
+
+    Of a small file that it keeps in git itself the hub knows no sha256: such a file is fetched, and checked by git's id.
+    """
     try:
         info = HfApi().dataset_info(dataset.repo, revision=dataset.revision, files_metadata=True, timeout=PROBE_SECONDS)
         found = {item.rfilename: item for item in info.siblings or []}
@@ -102,10 +110,29 @@ def resolve(dataset: Dataset) -> Locked:
     files = []
     for file in dataset.files:
         item = found.get(file)
-        if item is None or item.lfs is None:
-            raise _strange(dataset, f"no sha256 for {file}, but the files {sorted(found)[:20]}")
-        files.append(LockedFile(file, item.lfs.size, item.lfs.sha256))
+        if item is None:
+            raise _strange(dataset, f"no {file}, but the files {sorted(found)[:20]}")
+        if item.lfs is None:
+            files.append(_resolve_plain(dataset, LockedFile(file, item.size or 0, ""), item.blob_id))
+        else:
+            files.append(LockedFile(file, item.lfs.size, item.lfs.sha256))
     return Locked(dataset.repo, dataset.revision, tuple(files))
+
+
+def _resolve_plain(dataset: Dataset, wanted: LockedFile, blob: str | None) -> LockedFile:
+    """`wanted` with its sha256; `blob` is git's id of it, the SHA-1 of a header and the content."""
+    if not 0 < wanted.size <= PLAIN_BYTES:
+        raise _strange(dataset, f"neither a sha256 nor a small size for {wanted.file}: {wanted.size:,} bytes")
+    data = bytearray()
+    with _open(dataset, wanted, 0) as response:
+        _check_answer(dataset, wanted, response, 0)
+        for chunk in response.iter_bytes():
+            data += chunk
+            if len(data) > wanted.size:
+                break
+    if hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() != blob:
+        raise _strange(dataset, f"{len(data):,} bytes of {wanted.file} that are not git's {blob}")
+    return replace(wanted, sha256=sha256_bytes(bytes(data)))
 
 
 def probe(dataset: Dataset) -> None:
@@ -128,7 +155,7 @@ def _download(dataset: Dataset, locked: Locked, wanted: LockedFile, path: Path) 
         part.unlink()
     if _size(part) < wanted.size:
         probe(dataset)
-        _transfer(dataset, locked, wanted, part)
+        _transfer(dataset, wanted, part)
     try:
         wanted.check(part, locked.repo)
     except DataError:
@@ -138,14 +165,14 @@ def _download(dataset: Dataset, locked: Locked, wanted: LockedFile, path: Path) 
     sync_folder(path.parent)
 
 
-def _transfer(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path) -> None:
+def _transfer(dataset: Dataset, wanted: LockedFile, part: Path) -> None:
     """Append to `part` until it has the locked size; broken transfers go on where they stopped."""
     label = f"pull {dataset.name}: {wanted.file}"
     progress = Progress(label, wanted.size // 10**6, "MB", start=_size(part) // 10**6)
     failures = 0
     while (before := _size(part)) < wanted.size:
         try:
-            _stream(dataset, locked, wanted, part, progress)
+            _stream(dataset, wanted, part, progress)
         except (httpx2.TransportError, HfHubHTTPError) as cause:
             failures = 0 if _size(part) > before else failures + 1
             if failures > len(WAITS) or not _may_pass(cause):
@@ -157,14 +184,10 @@ def _transfer(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path) 
     progress.close(f"{label}, {wanted.size / 1e6:,.1f} MB downloaded")
 
 
-def _stream(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path, progress: Progress) -> None:
+def _stream(dataset: Dataset, wanted: LockedFile, part: Path, progress: Progress) -> None:
     """One request for the bytes that `part` lacks; every byte that comes is kept."""
     have = _size(part)
-    url = f"{constants.ENDPOINT}{dataset.path}/resolve/{locked.revision}/{quote(wanted.file)}"
-    headers = {"Accept-Encoding": "identity", **_authorization()} | ({"Range": f"bytes={have}-"} if have else {})
-    timeout = httpx2.Timeout(READ_SECONDS, connect=PROBE_SECONDS)
-    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
-        hf_raise_for_status(response)
+    with _open(dataset, wanted, have) as response:
         have = have if response.status_code == 206 else 0
         _check_answer(dataset, wanted, response, have)
         with open(part, "r+b" if have else "wb") as file:
@@ -173,6 +196,17 @@ def _stream(dataset: Dataset, locked: Locked, wanted: LockedFile, part: Path, pr
                 file.write(chunk)
                 have += len(chunk)
                 progress.update(have // 10**6)
+
+
+@contextmanager
+def _open(dataset: Dataset, wanted: LockedFile, have: int) -> Iterator[httpx2.Response]:
+    """The hub's answer to a request for a file at the pinned commit, from byte `have` on."""
+    url = f"{constants.ENDPOINT}{dataset.path}/resolve/{dataset.revision}/{quote(wanted.file)}"
+    headers = {"Accept-Encoding": "identity", **_authorization()} | ({"Range": f"bytes={have}-"} if have else {})
+    timeout = httpx2.Timeout(READ_SECONDS, connect=PROBE_SECONDS)
+    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+        hf_raise_for_status(response)
+        yield response
 
 
 def _check_answer(dataset: Dataset, wanted: LockedFile, response: httpx2.Response, have: int) -> None:

@@ -3,7 +3,7 @@
     {"datasets": {"hermes3": {"repo", "revision", "files": [{"file", "size", "sha256"}, ...]}}}
 
 `revision` is the full commit, `size` in bytes and `sha256` are the hub's own figures for each file at that commit, in the
-order of the catalogue.
+order of the catalogue; where the hub has no sha256, it is that of the content, checked by git's id (hub.py).
 """
 
 import re

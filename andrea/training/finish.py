@@ -14,18 +14,22 @@ from andrea.files import require_free, write_atomic, write_json
 from andrea.recordfile import read_records, to_array
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData
+from andrea.training.gate import Gate
 
 _MORE_BLOCKS = 4  # times validation.blocks
 EVALUATION = "final_evaluation.json"
 
 
-def archive_run(experiment: Experiment, folder: Path, engine: Engine, sampler: Sampler) -> Path:
-    """Copy samples and state to folder/archive/<step>; samples of the last step join them there, and only there."""
+def archive_run(experiment: Experiment, folder: Path, engine: Engine, sampler: Sampler, gate: Gate) -> Path:
+    """Copy samples and state to folder/archive/<step>; samples of the last step join them there, and only there.
+
+    They are scored like all others: afterwards gate.scores holds the last step in any case.
+    """
     step, name = experiment.train.steps, experiment.name
     archive = folder / "archive" / str(step)
     records = read_records(folder / f"{name}.samples.json")
     if step % experiment.samples.every:
-        records += sampler.sample(engine, step)
+        records += gate.score(sampler.sample(engine, step))
     write_atomic(archive / f"{name}.samples.json", to_array(records))
     write_atomic(archive / f"{name}.state.json", (folder / f"{name}.state.json").read_bytes())
     return archive
@@ -55,7 +59,8 @@ def publish(
 ) -> None:
     """Write resolved.json, tokenizer.json, and model.bin as the very last act."""
     require_free(results, size_of(model.weights.size), "the model")
-    write_json(results / "resolved.json", {"experiment": experiment.to_json(), **facts})
+    made = {"experiment": experiment.to_json(), "tokenizer_sha256": data.tokenizer.sha256, **facts}
+    write_json(results / "resolved.json", made)
     write_atomic(results / "tokenizer.json", data.tokenizer_path.read_bytes())
     write_model(results / "model.bin", model)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from andrea.batches import Batches
 from andrea.checkpoint import Checkpoint
-from andrea.engine import Engine
+from andrea.engine import Engine, Snapshot
 from andrea.evaluate import HeldOut, Rates, evaluate
 from andrea.experiment import Experiment
 from andrea.firehose import open_firehose
@@ -58,6 +58,7 @@ class Trainer:
     events: Events
     fingerprint: str
     _pace: float | None = field(default=None, init=False)  # seconds per step, as measured
+    _copy: Snapshot | None = field(default=None, init=False)  # the last one; its memory is used again
 
     def run(self, target: int) -> bool:
         """Train until step `target` is finished and saved; False when a signal stopped it, also with a checkpoint.
@@ -73,6 +74,7 @@ class Trainer:
             self._settle(target)
         if self.signals.stop is not None:
             self._note_signal(self.signals.stop)
+            self.log.say(f"{self.signals.wish()}: saving step {self.position.step:,}")
             self._save()
         self.writer.wait()
         return self.signals.stop is None
@@ -189,7 +191,8 @@ class Trainer:
 
     def snapshot(self) -> Checkpoint:
         """A copy of the engine's state at the step that has just been finished."""
-        copy = self.engine.snapshot()
+        self.writer.wait()  # the memory of the last copy may still be on its way to the disk
+        self._copy = copy = self.engine.snapshot(self._copy)
         assert copy.step == self.position.step, f"engine at step {copy.step}, loop at {self.position.step}"
         return Checkpoint(copy.step, copy.weights, copy.m, copy.v)
 

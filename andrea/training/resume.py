@@ -123,9 +123,9 @@ def check_owner(path: Path, fingerprint: str) -> Manifest:
     return manifest
 
 
-def check_target(start: Start, experiment: Experiment, steps_kept: Sequence[int]) -> None:
-    """RunError when the run already stands past `train.steps`: a model is never silently replaced by a longer one."""
-    step, wanted = start.checkpoint.step, experiment.train.steps
+def check_target(step: int, experiment: Experiment, steps_kept: Sequence[int]) -> None:
+    """RunError when a run that stands at `step` has passed `train.steps`: no model is silently replaced by a longer one."""
+    wanted = experiment.train.steps
     if step > wanted:
         earlier = [kept for kept in steps_kept if kept <= wanted]
         way = f", or go back: --checkpoint {bin_path(Path('.../checkpoints'), max(earlier))}" if earlier else ""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from andrea.errors import DataError, RunError
+from andrea.experiment import Experiment
 from andrea.files import read_json, storing, sync_folder, write_json
-from andrea.fingerprint import Fingerprint, differences
+from andrea.fingerprint import Fingerprint, differences, fingerprint
 from andrea.training.lock import RunLock
 
 RECORD = "fingerprint.json"
@@ -63,6 +64,25 @@ def fingerprint_of(folder: Path) -> Fingerprint | None:
     if found.digest != digest:
         raise _unclear(folder, f"a {RECORD} whose hash does not fit its parts")
     return found
+
+
+def stands_at(experiment: Experiment, root: Path) -> int:
+    """The step that the run of `experiment`, on the tokens that are there now, was last saved at.
+
+    0 when there is none, or when it cannot be told: the stages and the trainer say what is wrong with such files.
+    """
+    folder = root / "runs" / experiment.name
+    state_file = folder / f"{experiment.name}.state.json"
+    tokens = root / "data" / experiment.name / "tokens" / "manifest.json"
+    if not state_file.exists() or not tokens.exists():
+        return 0
+    try:
+        state, manifest = read_json(state_file, "the run's state"), read_json(tokens, "the tokens manifest")
+        mine = fingerprint(experiment, manifest, manifest["tokenizer_sha256"])
+    except (DataError, KeyError, TypeError):
+        return 0
+    step = state.get("step")
+    return step if state.get("fingerprint") == mine.digest and isinstance(step, int) else 0
 
 
 def _is(mine: Fingerprint, other: Fingerprint | None) -> bool:

@@ -51,6 +51,11 @@ class Signals:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)
 
+    def wish(self) -> str:
+        """The stop signal as people know it."""
+        assert self.stop is not None, "no stop was asked for"
+        return "Ctrl-C" if self.stop == signal.SIGINT else signal.Signals(self.stop).name
+
     def take_checkpoint(self) -> bool:
         """Whether a checkpoint was asked for since the last call."""
         wanted, self._checkpoint = self._checkpoint, False

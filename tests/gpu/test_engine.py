@@ -5,9 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from andrea.engine import Choice
 from andrea.engine.cpu import CpuEngine
 from andrea.engine.cuda.engine import CudaEngine
+from andrea.engine.cuda.inference import CudaInference
+from andrea.engine.inference import CpuInference
 from andrea.engine.layout import count, initial_weights
+from andrea.engine.loops import KERNELS as LOOPS
 from andrea.engine.reference import KERNELS
 from andrea.errors import EngineError
 from andrea.experiment import InitSpec, Shape, TrainSpec
@@ -19,7 +23,7 @@ GRADIENT_ERROR = {"fp32": 2e-6, "tf32": 3e-3, "bf16": 3e-2, "fp16": 5e-3}  # rel
 
 
 def spec(precision: str = "fp32", **changes) -> TrainSpec:
-    plain = TrainSpec("cuda", precision, 1, 8, 1, 100, 100, 1e-3, 0.1, 5, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
+    plain = TrainSpec("cuda", precision, 1, 8, 1, False, 100, 100, 1e-3, 0.1, 5, 0.9, 0.999, 1e-8, 0.1, 1.0, 2)
     return dataclasses.replace(plain, **changes)
 
 
@@ -123,6 +127,17 @@ def test_resume_is_exact(precision: str, cut: int) -> None:
     assert straight.state() == after.state()
 
 
+def test_a_snapshot_takes_the_memory_of_an_earlier_one() -> None:
+    """A copy that keeps old values would be a checkpoint of another step."""
+    engine = opened("bf16")
+    first = engine.snapshot()
+    engine.run(tokens(2, 8), rates(2))
+    again = engine.snapshot(first)
+    assert again.weights is first.weights
+    assert again.step == 2
+    assert same(again, engine.snapshot())
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_same_bits_every_time(precision: str) -> None:
     """A race or an unordered sum changes the last bits sooner or later."""
@@ -209,6 +224,54 @@ def test_samples(precision: str) -> None:
     straight.run(batches, rates(20))
     engine.run(batches[10:], rates(10))
     assert same(straight.snapshot(), engine.snapshot())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("choice", [Choice(0.0, 0), Choice(0.9, 5), Choice(1.0, 0, 0.8), Choice(0.9, 20, 0.5)])
+def test_a_stream_is_what_is_generated_at_once(precision: str, choice: Choice) -> None:
+    """Token by token, past the end of the context, also after a stream that was left in the middle."""
+    engine = CudaInference(SHAPE, precision)
+    engine.take(state()[0] * 4)
+    settings = {"temperature": choice.temperature, "top_k": choice.top_k, "top_p": choice.top_p}
+    want = engine.generate([[1, 2, 3]], 200, seed=3, step=0, **settings)[0]
+    next(engine.stream([7], 50, choice, 1, 0))
+    assert list(engine.stream([1, 2, 3], 200, choice, 3, 0)) == want
+
+
+def test_a_model_in_use_agrees_with_the_cpu_engine() -> None:
+    """Greedy text and the loss of every target in fp32."""
+    engine, reference = CudaInference(SHAPE, "fp32"), CpuInference(SHAPE, 1, LOOPS)
+    for made in (engine, reference):
+        made.take(state()[0] * 4)
+    assert list(engine.stream([1, 2], 150, Choice(0.0, 0), 1, 0)) == list(
+        reference.stream([1, 2], 150, Choice(0.0, 0), 1, 0)
+    )
+    blocks = tokens(1, 7)[0]
+    assert np.allclose(engine.losses(blocks), reference.losses(blocks), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_top_p(precision: str) -> None:
+    """Only tokens of the nucleus are drawn, and as often as they should; a very small p is greedy."""
+    engine, reference = CudaInference(SHAPE, precision), CpuInference(SHAPE, 1, LOOPS)
+    for made in (engine, reference):
+        made.take(state()[0] * 4)
+    p = np.exp(reference._generator._prefill([7]).astype(np.float64) / 8)
+    order = np.argsort(-p)
+    size = int(np.searchsorted(np.cumsum(p[order]), 0.5 * p.sum())) + 1
+    assert 5 < size < 50
+    settings = {"temperature": 8.0, "top_k": 0, "seed": 1, "step": 0}
+    drawn = np.array([t[0] for t in engine.generate([[7]] * 3000, 1, **settings, top_p=0.5)])
+    slack = 0 if precision == "fp32" else 6  # equal 16-bit logits stay together
+    assert set(drawn.tolist()) <= set(order[: size + slack].tolist())
+    want = np.zeros(SHAPE.vocab_size)
+    want[order[:size]] = p[order[:size]] / p[order[:size]].sum()
+    seen = np.bincount(drawn, minlength=SHAPE.vocab_size) / len(drawn)
+    limit = 1.63 / np.sqrt(len(drawn)) + slack / 100
+    assert np.abs(np.cumsum(seen) - np.cumsum(want)).max() < limit  # Kolmogorov, 1 %
+    if precision == "fp32":
+        greedy = engine.generate([[7]] * 4, 20, **{**settings, "temperature": 0.0})
+        assert engine.generate([[7]] * 4, 20, **settings, top_p=1e-30) == greedy
 
 
 def test_drawing_follows_the_distribution() -> None:

@@ -10,7 +10,7 @@ from andrea.engine.reference import KERNELS
 
 SLABS, REPEATS = 256, 20
 PARTS = ("fwd", "bwd", "bwd_params")
-ROWS_AND_WIDTH = [(1, 32), (77, 96), (1023, 384), (1025, 768)]
+ROWS_AND_WIDTH = [(1, 32), (77, 96), (1023, 384), (1025, 768), (67, 1536), (131, 2048), (259, 4096)]
 
 
 def up(a: int, b: int) -> int:

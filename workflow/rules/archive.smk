@@ -11,6 +11,8 @@ rule archive:
         "results/{exp}/archive/{step}/manifest.json",
     log:
         "logs/{exp}/archive-{step}.log",
+    benchmark:
+        "logs/{exp}/archive-{step}.tsv"
     params:
         experiment=experiment_file,
         code=sources(stagecode.ARCHIVE),

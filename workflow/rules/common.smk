@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)  # the project
 sys.path.insert(0, str(ROOT))
 
-from andrea import hooks, paths, stagecode
+from andrea import consent, hooks, paths, stagecode
 from andrea.errors import AndreaError
-from andrea.experiment import SUFFIX, canonical, load
+from andrea.experiment import canonical
 from andrea.sourcehash import source_hash
 
 STARTED = time.time()
@@ -32,7 +32,7 @@ def explained(function):
 
 
 explained(hooks.require_project)(ROOT)
-_loaded = [explained(load)(path) for path in sorted(ROOT.glob(f"experiments/ANDREA-*{SUFFIX}.json"))]
+_loaded, BROKEN = explained(hooks.load_experiments)(ROOT)
 EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
 RAW = explained(paths.raw_datasets)(_loaded)
 
@@ -44,6 +44,15 @@ wildcard_constraints:
 
 def experiment_file(wildcards):
     return paths.experiment_file(wildcards.exp)
+
+
+def refused(mistake):
+    """Input function of a target that cannot be made."""
+
+    def refuse(wildcards):
+        raise WorkflowError(str(mistake))
+
+    return refuse
 
 
 def files_of(stage):
@@ -98,10 +107,22 @@ def to_train():
     return [job.wildcards.exp for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
 
 
+def keep_tokens(names):
+    """The experiments of `names` whose token files this run does not remake."""
+    remade = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    return [EXPERIMENTS[name] for name in names if f"tokens_{paths.short_name(name)}" not in remade]
+
+
 def start_run():
-    """Show that this run is alive, find a missing GPU before the first download, pass SIGTERM on to the trainer."""
+    """Show that this run is alive, find what cannot work before the first download, pass SIGTERM on to the trainer."""
     hooks.hold_guard(Path())
-    explained(hooks.require_engines)([EXPERIMENTS[name] for name in to_train()])
+    names = to_train()
+    experiments = [EXPERIMENTS[name] for name in names]
+    explained(hooks.require_engines)(experiments)
+    explained(hooks.require_steps)(Path(), keep_tokens(names))
+    for line in consent.outlooks(experiments, Path()):
+        print(line, file=sys.stderr)
+    explained(consent.ask)(experiments, Path())
     hooks.forward_sigterm(Path())
 
 

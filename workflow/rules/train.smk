@@ -3,6 +3,7 @@
 The run folder runs/<EXP> is in no output and no log, because Snakemake deletes those when a job fails or starts;
 the trainer checks by its own fingerprint whether a checkpoint there belongs to this experiment. `exec` makes the
 trainer Snakemake's direct child, so that signals reach it; a pipe to `tee` would break at Ctrl-C before it has saved.
+Nobody is asked anything here, hours after the start: the question comes before the first stage, in start_run.
 Engine code is not among the params: an edit of it does not throw away a model (the report shows the difference).
 """
 
@@ -26,4 +27,4 @@ rule train:
         config=section("model", "train", "firehose", "polish", "validation", "samples", "checkpoints"),
     shell:
         "ln -sfn ../../{params.run}/train.log {log}; "
-        "exec python -m andrea train {params.experiment} --threads {threads}"
+        "exec python -m andrea train {params.experiment} --threads {threads} </dev/null"

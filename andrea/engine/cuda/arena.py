@@ -10,11 +10,14 @@ class DeviceArena:
     """Zeroed device memory for a plan."""
 
     def __init__(self, device: Device, plan: MemoryPlan) -> None:
-        self._device, self._tensors = device, {}
+        self._device = device
+        self._tensors: dict[str, Tensor] = {}
         start = device.allocate(plan.total)
         assert start % ALIGN == 0, f"the card's memory starts at {start:#x}"
         for buffer in plan.buffers:
-            self._tensors[buffer.name] = Tensor(start, buffer.shape, buffer.dtype)
+            home = self._tensors.get(buffer.inside)
+            self._tensors[buffer.name] = tensor = Tensor(home.address if home else start, buffer.shape, buffer.dtype)
+            assert not home or tensor.nbytes <= home.nbytes, f"{buffer.name} is larger than {buffer.inside}"
             start += buffer.nbytes
         self._sealed = False
 

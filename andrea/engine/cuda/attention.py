@@ -112,7 +112,7 @@ def _is_wgmma(d: int, arch: int) -> bool:
 
 
 def _is_16_bit(precision: str) -> bool:
-    return precision in ("bf16", "fp16")
+    return precision in ("bf16", "fp16", "fp8")
 
 
 def _blocks(t: int, rows: int) -> int:

@@ -17,9 +17,9 @@ from andrea.engine.cuda.tensor import Tensor
 from andrea.errors import DataError, EngineError
 from andrea.files import read_json, write_json
 
-COMPUTE = {"fp32": 68, "tf32": 77, "bf16": 68, "fp16": 68}  # CUBLAS_COMPUTE_32F; 77 lets it round inputs to TF32
-_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType
-_TRANSA, _TRANSB = 3, 4  # attributes of a product
+COMPUTE = {"fp32": 68, "tf32": 77, "bf16": 68, "fp16": 68, "fp8": 68}  # CUBLAS_COMPUTE_32F; 77 lets it round to TF32
+_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "float8_e4m3": 28}  # cudaDataType
+_TRANSA, _TRANSB, _SCALE_A, _SCALE_B = 3, 4, 17, 18  # attributes of a product
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # attributes of a matrix
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENT_A = 1, 3, 5  # attributes of a preference; A, B, C, D follow one another
 _ORDERED_REDUCTIONS = 1 | 2  # in place and in the compute type; not in the output type, which would round in between
@@ -41,7 +41,10 @@ class _Result(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Operand:
-    """A row-major matrix inside a tensor: rows `stride` elements apart, used transposed or not; a batch is `step` apart."""
+    """A row-major matrix inside a tensor: rows `stride` elements apart, used transposed or not; a batch is `step` apart.
+
+    `scale` is the address of a float32 on the card that its numbers are multiplied by; 0 for none. FP8 only.
+    """
 
     tensor: Tensor
     rows: int
@@ -49,6 +52,7 @@ class Operand:
     stride: int
     transposed: bool = False
     step: int = 0
+    scale: int = 0
 
 
 class CublasLt:
@@ -90,10 +94,11 @@ class CublasLt:
         batch: int = 1,
         *,
         side: bool = False,
+        name: str = "the product",
     ) -> Callable[[], None]:
         """A call that assigns out = a b, or add + a b; `add` may be `out`. Row-major, as everything of ours.
 
-        `side` runs it on the device's side stream, with the second workspace.
+        `side` runs it on the device's side stream, with the second workspace. `name` is for errors.
 
         The library thinks in columns: it is given out' = b' a', which is the same memory.
         """
@@ -106,6 +111,12 @@ class CublasLt:
             self._check(
                 "cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(flag), ctypes.c_size_t(4)
             )
+        for attribute, operand in ((_SCALE_A, b), (_SCALE_B, a)):
+            if operand.scale:
+                pointer = ctypes.c_void_p(operand.scale)
+                self._check(
+                    "cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(pointer), ctypes.c_size_t(8)
+                )
         sources = (b, a, add or out, out)
         layouts = [self._layout(operand, batch) for operand in sources]
         addresses = [ctypes.c_void_p(operand.tensor.address) for operand in sources]
@@ -113,6 +124,7 @@ class CublasLt:
         work, size = ctypes.c_void_p(self._sides[side].address), ctypes.c_size_t(self._sides[side].nbytes)
         main, other = (ctypes.c_void_p(s.ptr) for s in (self._device.stream, self._device.side.stream))
         matmul, handle, device = self._lib.cublasLtMatmul, self._handle, self._device
+        key = _key(self._compute, sources, add is not None, batch)
 
         def call(algorithm: Any, stream: Any) -> None:
             code = matmul(
@@ -121,19 +133,17 @@ class CublasLt:
                 ctypes.byref(algorithm), work, size, stream,
             )  # fmt: skip
             if code:
-                raise EngineError(f"cuBLASLt must run {out} = {a} {b}", got=f"status {code}", fix="run `andrea doctor`")
+                raise EngineError(f"cuBLASLt must run {name}, {key}", got=f"status {code}", fix="run `andrea doctor`")
 
-        key = _key(self._compute, sources, add is not None, batch)
-        chosen = self._choose(key, description, layouts, addresses, lambda algorithm: call(algorithm, main), device)
+        problem = (description, layouts, addresses, name)
+        chosen = self._choose(key, problem, lambda algorithm: call(algorithm, main), device)
         return lambda: call(chosen, other if side else main)
 
-    def _choose(
-        self, key: str, description: Any, layouts: Sequence[Any], addresses: Sequence[Any], call: Any, device: Device
-    ) -> Any:
+    def _choose(self, key: str, problem: tuple[Any, ...], call: Any, device: Device) -> Any:
         """The algorithm that is kept for this product, else the fastest of the library's proposals."""
         known = self.algorithms.get(key) or self._kept.get(self.identity, {}).get(key)
         if known is None:
-            candidates = self._candidates(description, layouts, addresses, key)
+            candidates = self._candidates(key, *problem)
             for algorithm in candidates:
                 call(algorithm)  # loads its code
             times = [device.seconds(lambda a=algorithm: call(a), _REPEATS) for algorithm in candidates]
@@ -141,7 +151,9 @@ class CublasLt:
         self.algorithms[key] = known
         return Algorithm.from_buffer_copy(bytes.fromhex(known))
 
-    def _candidates(self, description: Any, layouts: Sequence[Any], addresses: Sequence[Any], key: str) -> list[Any]:
+    def _candidates(
+        self, key: str, description: Any, layouts: Sequence[Any], addresses: Sequence[Any], name: str
+    ) -> list[Any]:
         preference = ctypes.c_void_p()
         self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         settings = [
@@ -160,7 +172,7 @@ class CublasLt:
         )  # fmt: skip
         good = [results[i].algorithm for i in range(found.value) if results[i].state == 0]
         if not good:
-            raise EngineError("cuBLASLt must know an algorithm for every product", got=f"none for {key}", fix=INSTALL)
+            raise EngineError(f"cuBLASLt must know an algorithm for {name}", got=f"none for {key}", fix=INSTALL)
         return good
 
     def _layout(self, operand: Operand, batch: int) -> Any:

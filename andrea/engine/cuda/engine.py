@@ -18,11 +18,12 @@ from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
-from andrea.engine.cuda.matrix import Call, FastMatrix, PlainMatrix
+from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
+from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
 from andrea.engine.cuda.model import BLOCK, Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
-from andrea.engine.interface import Floats, Snapshot
+from andrea.engine.interface import Choice, Floats, Snapshot
 from andrea.engine.layout import count, parameters
 from andrea.engine.plan import MemoryPlan, make_plan
 from andrea.errors import CheckpointError, EngineError
@@ -41,7 +42,9 @@ class CudaEngine:
     def __init__(self, shape: Shape, train: TrainSpec, *, plain: bool = False) -> None:
         self._shape, self._train, self._plain = shape, train, plain
         self._rows = train.batch_size // train.microbatches
-        self._plan = make_plan(cuda_buffers(shape, self._rows, train.precision, train.microbatches))
+        self._plan = make_plan(
+            cuda_buffers(shape, self._rows, train.precision, train.microbatches, recompute=train.recompute)
+        )
         self._device = device = Device()
         _check_sizes(shape, device)
         arena = DeviceArena(device, self._plan)
@@ -50,6 +53,7 @@ class CudaEngine:
         device.write(self._buffers["chunks"], chunk_table(shape, train.precision in LOW_PRECISION))
         norms = [p.offset for p in parameters(shape) if p.kind == "gamma"]  # beta follows its gamma
         device.write(self._buffers["ln_where"], np.array(norms, np.int32))
+        self._scales = Scales(device, shape, self._rows, self._buffers) if train.precision == "fp8" else None
         self._feed = Feed(device, shape, train, self._buffers["batch"])
         self._control = np.zeros(self._buffers["control"].shape, np.int32)
         self._control.view(np.float32)[0] = FIRST_SCALE if train.precision == "fp16" else 1.0
@@ -86,10 +90,12 @@ class CudaEngine:
             frozen = bool(self._control[4])
         return losses, norms
 
-    def snapshot(self) -> Snapshot:
-        """Copies of the state."""
-        weights, m, v = (self._device.download(self._buffers[name]) for name in ("weights", "m", "v"))
-        return Snapshot(self._step, weights, m, v)
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copies of the state, in pinned memory: new, or that of an earlier snapshot."""
+        places = into or Snapshot(0, *(self._device.pinned(4 * count(self._shape)).view(np.float32) for _ in range(3)))
+        for name in ("weights", "m", "v"):
+            self._device.fetch(self._buffers[name], getattr(places, name))
+        return Snapshot(self._step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, Any]:
         """What an exact resume needs beside weights, m and v, as JSON values."""
@@ -98,6 +104,7 @@ class CudaEngine:
             "counters": self._control[[GOOD, STREAK, SKIPPED]].tolist(),
             "identity": self._library.identity,
             "algorithms": dict(self._library.algorithms),
+            **({"fp8": self._scales.state()} if self._scales else {}),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -111,6 +118,8 @@ class CudaEngine:
         scale, counters, identity, algorithms = _checked(state)
         self._control.view(np.float32)[0] = scale
         self._control[[GOOD, STREAK, SKIPPED]] = counters
+        if self._scales:
+            self._scales.restore(state.get("fp8"))
         if not self._library.restore(identity, algorithms):
             print(
                 f"the run's matrix algorithms were chosen on {identity}; now it is {self._library.identity}: "
@@ -130,18 +139,28 @@ class CudaEngine:
         return nats
 
     def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        *,
+        temperature: float,
+        top_k: int,
+        seed: int,
+        step: int,
+        top_p: float = 1.0,
     ) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.cuda.generate."""
-        check_prompts(self._shape, prompts, tokens, temperature, top_k)
-        return self._sampler.generate(prompts, tokens, temperature, top_k, seed, step)
+        choice = Choice(temperature, top_k, top_p)
+        check_prompts(self._shape, prompts, tokens, choice)
+        return self._sampler.generate(prompts, tokens, choice, seed, step)
 
     def describe(self) -> str:
         """One line: what runs, and why."""
         matrices = "our own plain kernels" if self._plain else f"cuBLASLt {self._library.version}"
+        again = ", activations made again in backward" if self._train.recompute else ""
         return (
             f"engine cuda: {self._train.precision} on {self._device.name} (sm_{self._device.arch}), matrix products by "
-            f"{matrices}, {self._plan.total / 2**30:.2f} GiB of its memory, asked for by train.engine"
+            f"{matrices}{again}, {self._plan.total / 2**30:.2f} GiB of its memory, asked for by train.engine"
         )
 
     def versions(self) -> dict[str, str]:
@@ -176,12 +195,10 @@ class CudaEngine:
     def _build(self) -> None:
         """Bind every op, choose the matrix algorithms, run once, capture. Weights are zero until the first load."""
         device, t, shape = self._device, self._train, self._shape
-        matrix = (
-            PlainMatrix(device, t.precision)
-            if self._plain
-            else FastMatrix(self._library, side=overlaps(self._buffers["dstream"].dtype))
+        side = overlaps(self._buffers["dstream"].dtype)
+        model = Model(
+            device, shape, t.precision, self._rows, self._matrix(side=side), self._buffers, self._scales, t.recompute
         )
-        model = Model(device, shape, t.precision, self._rows, matrix, self._buffers)
         token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
         step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
         device.write(self._buffers["control"], self._control)
@@ -192,13 +209,26 @@ class CudaEngine:
         self._evaluate_graph = device.record(lambda: _run(evaluate))
         self._sampler = Sampler(device, shape, token.rows, device.record(lambda: _run(one_token)), self._buffers)
         self._library.save()
+        if self._scales:
+            self._scales.start()
         self._built = True
+
+    def _matrix(self, *, side: bool) -> Matrix:
+        """The products that precision and `plain` ask for; weight gradients on the side stream or not."""
+        matrix: Matrix = (
+            PlainMatrix(self._device, self._train.precision) if self._plain else FastMatrix(self._library, side=side)
+        )
+        if not self._scales:
+            return matrix
+        product = plain_product(self._device) if self._plain else fast_product(self._library)
+        return Fp8Matrix(matrix, self._scales, product)
 
     def _step_calls(self, model: Model) -> list[Call]:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches
         zero = self._kernel("k_zero_grads")
         gradients = b["gradients"].part(0, n)
         calls: list[Call] = [lambda: zero((-(-n // ELEMENTS),), BLOCK, gradients, n)]
+        calls += self._scales.begin() if self._scales else []
         for micro in range(self._train.microbatches):
             batch = self._feed.batch(micro)
             calls += [*model.forward(batch), *model.backward(batch, share)]
@@ -218,6 +248,7 @@ class CudaEngine:
             lambda: partial((parts,), BLOCK, sums, gradients, n),
             lambda: final((1,), 1024, control, *windows, sums, parts, share, t.clip, dynamic),
             lambda: adamw((chunks.shape[0],), BLOCK, *state, chunks, control, rates, *hyper),
+            *(self._scales.end() if self._scales else []),
         ]
 
     def _evaluate_calls(self, model: Model) -> list[Call]:
@@ -230,6 +261,7 @@ class CudaEngine:
         chunks = self._buffers["chunks"]
         kernel = self._kernel("k_copy_weights")
         kernel((chunks.shape[0],), BLOCK, self._buffers["copy"], self._buffers["weights"], chunks)
+        _run(self._scales.weights() if self._scales else [])
 
     def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)

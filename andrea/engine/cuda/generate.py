@@ -5,7 +5,7 @@ numbers that the host made beforehand. A full context goes on from its last half
 Everything lives in the memory of the training activations, which are free between steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +18,14 @@ from andrea.engine.cuda.model import WARP
 from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
+from andrea.engine.interface import Choice
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.experiment import Shape
 from andrea.philox import generator
 
 BLOCK = 256
 ATTENTION_BLOCK = 128
-LINEAR_LANES = 8  # of k_token_linear
+LINEAR_LANES = 2  # of k_token_linear
 PICK_BLOCK = 1024
 
 
@@ -46,8 +47,7 @@ class TokenModel:
         self._device, self._shape, self._precision = device, shape, precision
         self._parameters, self._buffers = parameters, buffers
         itemsize = buffers["x.0"].itemsize
-        cache = buffers["qkv.0"].size // (2 * shape.context * shape.d_model)
-        self.rows = max(1, min(PROMPT_ROWS, cache))
+        self.rows = buffers["cache.0"].shape[0]
         self._pack = 16 // itemsize
         self._shared = PROMPT_ROWS * itemsize  # bytes for each input of a product
 
@@ -95,7 +95,7 @@ class TokenModel:
 
     def _attend(self, layer: int, att: Tensor, qkv: Tensor) -> Call:
         s, kernel = self._shape, self._kernel("generate", "k_token_attn")
-        cache = self._buffers[f"qkv.{layer}"]  # free between steps
+        cache = self._buffers[f"cache.{layer}"]
         shared = 4 * (s.context + ATTENTION_BLOCK)
         sizes = (s.context, s.n_heads, s.d_head)
         sampling, grid = self._buffers["sampling"], (s.n_heads, self.rows)
@@ -140,22 +140,34 @@ class Sampler:
     def __init__(self, device: Device, shape: Shape, rows: int, graph: object, buffers: Mapping[str, Tensor]) -> None:
         self._device, self._shape, self._rows, self._graph, self._buffers = device, shape, rows, graph, buffers
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, temperature: float, top_k: int, seed: int, step: int
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens for each prompt; each has its own random numbers, so the others do not matter to it."""
         numbers = [generator(seed, "sample", step, i).random(tokens) for i in range(len(prompts))]
         texts: list[list[int]] = []
         for start in range(0, len(prompts), self._rows):
             some = slice(start, start + self._rows)
-            texts += self._group(prompts[some], numbers[some], tokens, temperature, top_k)
+            texts += self._group(prompts[some], numbers[some], tokens, choice)
         return texts
 
+    def stream(self, prompt: list[int], tokens: int, choice: Choice, seed: int, step: int) -> Iterator[int]:
+        """What generate() gives after a first prompt, token by token; the card is waited for after each."""
+        context, numbers = self._shape.context, [generator(seed, "sample", step, 0).random(tokens)]
+        text, end = list(prompt), len(prompt) + tokens
+        self._configure(choice)
+        while len(text) < end:
+            window = text[-(context // 2) :] if len(text) > context else text
+            self._begin([window], [prompt], [text], numbers)
+            self._launch(len(window) - 1)
+            for place in range(len(window), min(context + 1, len(window) + end - len(text))):
+                self._launch(1)
+                text.append(int(self._device.read(self._buffers["text"].part(place, 1))[0]))
+                yield text[-1]
+
     def _group(
-        self, prompts: list[list[int]], numbers: list[NDArray[np.float64]], tokens: int, temperature: float, top_k: int
+        self, prompts: list[list[int]], numbers: list[NDArray[np.float64]], tokens: int, choice: Choice
     ) -> list[list[int]]:
         context, texts = self._shape.context, [list(p) for p in prompts]
-        self._configure(temperature, top_k)
+        self._configure(choice)
         while any(len(text) < len(p) + tokens for text, p in zip(texts, prompts, strict=True)):
             full = max(map(len, texts)) > context
             # only when the window is full do all rows have the same length; then its last half is read again
@@ -175,6 +187,20 @@ class Sampler:
         numbers: list[NDArray[np.float64]],
     ) -> list[list[int]]:
         """Run from place 0 until every row has reached its goal, or the window is full."""
+        steps = min(max(goals), self._shape.context + 1) - 1
+        self._begin(windows, prompts, texts, numbers)
+        self._launch(steps)
+        made = self._device.read(self._buffers["text"])
+        return [made[r, : max(len(w), min(goals[r], steps + 1))].tolist() for r, w in enumerate(windows)]
+
+    def _begin(
+        self,
+        windows: list[list[int]],
+        prompts: list[list[int]],
+        texts: list[list[int]],
+        numbers: list[NDArray[np.float64]],
+    ) -> None:
+        """Windows and their random numbers onto the card, and place 0."""
         long = self._shape.context + 1
         text = np.full((PROMPT_ROWS, long), -1, np.int32)
         text[:, 0] = 0  # rows without a prompt read something
@@ -184,16 +210,16 @@ class Sampler:
             drawn = numbers[r][len(texts[r]) - len(prompts[r]) :][: long - len(window)]
             # a double just below 1 would become 1 in float32
             uniform[r, len(window) : len(window) + len(drawn)] = np.minimum(drawn, np.nextafter(np.float32(1), 0))
-        steps = min(max(goals), long) - 1
         self._device.write(self._buffers["text"], text)
         self._device.write(self._buffers["uniform"], uniform)
         self._device.write(self._buffers["sampling"].part(0, 1), np.zeros(1, np.int32))
+
+    def _launch(self, steps: int) -> None:
         for _ in range(steps):
             self._graph.launch(self._device.stream)  # type: ignore[attr-defined]
-        made = self._device.read(self._buffers["text"])
-        return [made[r, : max(len(w), min(goals[r], steps + 1))].tolist() for r, w in enumerate(windows)]
 
-    def _configure(self, temperature: float, top_k: int) -> None:
+    def _configure(self, choice: Choice) -> None:
         """struct Sampling of kernels/generate.cu."""
-        words = np.array([0, np.float32(temperature).view(np.int32), top_k, 0], np.int32)
+        temperature, top_p = np.array([choice.temperature, choice.top_p], np.float32).view(np.int32)
+        words = np.array([0, temperature, choice.top_k, top_p], np.int32)
         self._device.write(self._buffers["sampling"], words)

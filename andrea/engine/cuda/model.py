@@ -5,15 +5,21 @@ that write into the stream add the old stream themselves, so a residual sum cost
 
 In 16 bits the weight gradients run on a side stream. Each needs only what its op's backward is given, and is waited for
 before its operands are written again: at the second LayerNorm from there.
+
+With train.recompute a layer's forward runs again before its backward, in memory that the layers share. That comes one
+LayerNorm too early for W_O's and W_Q, W_K, W_V's gradients of the layer above. A wait there would leave the card half empty;
+instead what those read, att and LN1's y, has two places that the layers take in turn. W_1's and W_2's have been waited for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
 from andrea.engine.cuda.device import Device, Kernel
+from andrea.engine.cuda.fp8 import CAST_BLOCKS
 from andrea.engine.cuda.matrix import Call, Matrix
+from andrea.engine.cuda.matrix_fp8 import Scales
 from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
@@ -35,17 +41,22 @@ def loss_launch(stride: int, pack: int) -> tuple[int, dict[str, int | str]]:
     """Threads of k_loss_fused and its compile options: a row of `stride` logits lies in the registers of a block."""
     packs = -(-stride // pack)
     held = max(2, -(-packs // LOSS_THREADS))
-    return -(-packs // (held * WARP)) * WARP, {"LOSS_PACKS": held}
+    threads = -(-packs // (held * WARP)) * WARP
+    return threads, {"LOSS_PACKS": held, "LOSS_THREADS": threads}
 
 
 @dataclass(frozen=True)
 class Op:
-    """A pair, ready to be captured. `weights` are the weight gradients; they may run before or beside `backward`."""
+    """A pair, ready to be captured. `weights` are the weight gradients; they may run before or beside `backward`.
+
+    `again` comes first in backward: it makes again what forward did not keep.
+    """
 
     name: str
     forward: list[Call]
     backward: list[Call]
     weights: list[Call] = field(default_factory=list)
+    again: list[Call] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -61,10 +72,18 @@ class Model:
     """Forward and backward for one microbatch of `rows` rows."""
 
     def __init__(
-        self, device: Device, shape: Shape, precision: str, rows: int, matrix: Matrix, buffers: Mapping[str, Tensor]
+        self,
+        device: Device,
+        shape: Shape,
+        precision: str,
+        rows: int,
+        matrix: Matrix,
+        buffers: Mapping[str, Tensor],
+        scales: Scales | None,
+        recompute: bool,
     ) -> None:
         self._device, self._shape, self._precision, self._rows = device, shape, precision, rows
-        self._matrix, self._buffers = matrix, buffers
+        self._matrix, self._buffers, self._scales, self._recompute = matrix, buffers, scales, recompute
         self._n, self._c = rows * shape.context, shape.d_model
         self._pack = 16 // buffers["dstream"].itemsize
         self._overlaps = "dstream_2" in buffers
@@ -94,16 +113,16 @@ class Model:
     def _op_backward(self, op: Op) -> list[Call]:
         """An op's backward, its weight gradients on the side where that is done."""
         if not self._overlaps:
-            return [*op.weights, *op.backward]
+            return [*op.again, *op.weights, *op.backward]
         side = self._device.side
         if "LN" in op.name:
             return [side.barrier, *op.backward]
-        return [side.fork, *op.weights, *op.backward] if op.weights else op.backward
+        return [side.fork, *op.weights, *op.backward] if op.weights else [*op.again, *op.backward]
 
     def _build_blocks(self) -> list[Op]:
         ops: list[Op] = []
         for layer in range(self._shape.n_layers):
-            ops += [
+            block = [
                 self._layernorm(f"{layer}.LN1", 2 * layer),
                 self._qkv(layer),
                 self._attention(layer),
@@ -111,6 +130,9 @@ class Model:
                 self._layernorm(f"{layer}.LN2", 2 * layer + 1),
                 *self._mlp(layer),
             ]
+            if self._recompute and layer < self._shape.n_layers - 1:  # the last layer's activations are still there
+                block[-1] = replace(block[-1], again=_made_again(block))
+            ops += block
         return [*ops, self._layernorm("LN_f", 2 * self._shape.n_layers), self._head()]
 
     def _embed(self, batch: Batch) -> Op:
@@ -133,15 +155,28 @@ class Model:
         b, p, n, c = self._buffers, self.parameters, self._n, self._c
         x, y, mean, rstd = (b[f"{letter}.{i}"] for letter in ("x", "y", "mean", "rstd"))
         gamma, beta = p.value(name + ".gamma"), p.value(name + ".beta")
-        forward, backward = (self._norm_kernel(k) for k in ("k_layernorm_fwd", "k_layernorm_bwd"))
+        value, gradient = self._norm_places(i)  # in precision fp8
+        forward = self._norm_kernel("k_fp8_layernorm_fwd" if value else "k_layernorm_fwd")
+        backward = self._norm_kernel("k_fp8_layernorm_bwd" if gradient else "k_layernorm_bwd")
         sums = b["ln_partial"].part(i * SLABS * 2 * c, SLABS, 2, c)
         dx, old, dy = self._dstream[i % 2], self._dstream[1 - i % 2], b["dbranch"]
         grid = (-(-n // LN_ROWS),)
         return Op(
             name,
-            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, n, c, LAYERNORM_EPS)],
-            [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, n, c)],
+            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, *value, n, c, LAYERNORM_EPS)],
+            [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, *gradient, n, c)],
         )
+
+    def _norm_places(self, i: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Where LayerNorm `i` leaves its output and the stream's gradient in E4M3 too; empty where nobody reads that."""
+        layer, second = divmod(i, 2)
+        if not self._scales:
+            return (), ()
+        reader = f"{layer}.W_1" if second else f"{layer}.W_Q"
+        value = self._scales.place(reader, self._n, self._c) if layer < self._shape.n_layers else ()
+        if second or i == 0:
+            return value, ()
+        return value, self._scales.place(f"{layer - 1}.W_2", self._n, self._c, gradient=True)
 
     def _norm_params(self) -> list[Call]:
         """The parameter gradients of all LayerNorms, from what their backwards left."""
@@ -222,11 +257,17 @@ class Model:
         b, size = self._buffers, self._n * 4 * self._c
         h, a, dh = (b[name].reshape(size) for name in (f"h.{layer}", "a", "wide"))
         forward, backward = (self._kernel("gelu", name) for name in ("k_gelu_fwd", "k_gelu_bwd"))
-        grid = (-(-size // (BLOCK * self._pack)),)
+        grid = -(-size // (BLOCK * self._pack))
+        value: tuple[Tensor, ...] = (a,)
+        gradient: tuple[Tensor, ...] = ()
+        if self._scales:
+            forward, backward = (self._kernel("gelu", name) for name in ("k_fp8_gelu_fwd", "k_fp8_gelu_bwd"))
+            value = self._scales.place(f"{layer}.W_2", size)
+            grid, gradient = min(grid, CAST_BLOCKS), self._scales.place(f"{layer}.W_1", size, gradient=True)
         return Op(
             f"{layer}.gelu",
-            [lambda: forward(grid, BLOCK, a, h, size)],
-            [lambda: backward(grid, BLOCK, dh, a, dh, h, size)],
+            [lambda: forward((grid,), BLOCK, *value, h, size)],
+            [lambda: backward((grid,), BLOCK, dh, a, dh, h, *gradient, size)],
         )
 
     def _head(self) -> Op:
@@ -255,3 +296,9 @@ class Model:
 
     def _kernel(self, file: str, name: str) -> Kernel:
         return self._device.kernel(f"{file}.cu", name, self._precision)
+
+
+def _made_again(block: list[Op]) -> list[Call]:
+    """A layer's forward up to h: gelu's backward makes its own output again, and the layer's is kept."""
+    *ops, _, _ = block
+    return [call for op in ops for call in op.forward]

@@ -19,7 +19,7 @@ from andrea.files import write_atomic
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
-ACT = {"fp32": 0, "tf32": 0, "bf16": 1, "fp16": 2}  # the value of -DACT, see prelude.cuh
+ACT = {"fp32": 0, "tf32": 0, "bf16": 1, "fp16": 2, "fp8": 1}  # the value of -DACT, see prelude.cuh
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
 INSTALL = (
     ".venv/bin/python -m pip install --require-hashes -r locks/cuda13.txt in the project's folder "

@@ -8,12 +8,19 @@ from numpy.typing import NDArray
 
 from andrea.engine.plan import ITEMSIZE
 
-HOST = {"float32": np.float32, "float16": np.float16, "int32": np.int32, "uint8": np.uint8, "bfloat16": np.uint16}
+HOST = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "int32": np.int32,
+    "uint8": np.uint8,
+    "bfloat16": np.uint16,
+    "float8_e4m3": np.uint8,  # its codes, as they are
+}
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Row-major and dense. `dtype` is a NumPy name, or bfloat16."""
+    """Row-major and dense. `dtype` is a NumPy name, bfloat16 or float8_e4m3."""
 
     address: int
     shape: tuple[int, ...]

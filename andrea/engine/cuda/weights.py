@@ -1,6 +1,6 @@
 """Where the matrix ops read the weights, and how the optimizer keeps that place up to date.
 
-In fp32 and tf32 it is the flat weights themselves. In bf16 and fp16 every matrix has a 16-bit working copy: the head
+In fp32 and tf32 it is the flat weights themselves. In bf16, fp16 and fp8 every matrix has a 16-bit working copy: the head
 padded to P rows (the rest stays zero), and Q, K, V of a layer packed side by side, (C, 3C). Embeddings and LayerNorms
 read the float32 weights and need no copy.
 """
@@ -18,7 +18,7 @@ from andrea.experiment import Shape
 VOCAB_TILE = 128
 CHUNK = 4096  # parameters of one block of k_adamw
 QKV = ("W_Q", "W_K", "W_V")
-LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16"}
+LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}
 
 
 def padded_vocabulary(shape: Shape) -> int:

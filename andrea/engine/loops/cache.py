@@ -7,14 +7,17 @@ compiled code depends on. NUMBA_CACHE_DIR is respected.
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numba
 
 from andrea.engine import blas, kernels
 from andrea.errors import EngineError
+
+KEPT = 4  # folders: versions of the code, or types of core on a shared disk
 
 
 def folder() -> Path:
@@ -31,6 +34,15 @@ def own_cache() -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_DIR = before
+
+
+def drop_old() -> None:
+    """Remove all but the folders that were used last; this version's counts as used now."""
+    with suppress(OSError):  # someone else tidies at this moment, or the folder is not ours: both no reason to stop
+        os.utime(folder())
+        by_age = sorted(folder().parent.glob("loops-*"), key=lambda path: path.stat().st_mtime)
+        for old in by_age[:-KEPT]:
+            shutil.rmtree(old)
 
 
 def _base(configured: str) -> Path:
