@@ -199,7 +199,7 @@ def test_the_page_alone_draws_a_file(page: Page, tmp_path: Path) -> None:
     history.write_bytes(to_array(records))
     page.driver.find_element("id", "pick").send_keys(str(history))
     page.until("answer.facts?.step")
-    assert page.text("#chart-bits_per_byte .legend").endswith("alpha 1.25")
+    assert page.text("#chart-bits_per_byte .legend").endswith("alpha 1.25") and page.fact("validation") == "1.25"
     page.driver.find_element("css selector", "#chart-loss svg").send_keys("+")
     assert page.js("shownSteps()[1] - shownSteps()[0]") == pytest.approx(1500, abs=2)
     history.write_text("no JSON")
