@@ -118,6 +118,14 @@ class Bandit:
         if (self.coverage.shares() < 1).any():
             self.coverage.add(*self.corpus.touched(window.sources, before))
 
+    def learned(self) -> dict[str, dict[str, float]]:
+        """Mean reward and share of documents seen, rounded: for people, nothing goes on from it."""
+        shares = self.coverage.shares().tolist()
+        return {
+            name: {"reward": float(f"{arm.signal.reward:.5g}"), "coverage": float(f"{shares[i]:.5g}")}
+            for i, (name, arm) in enumerate(self.arms.items())
+        }
+
     def state(self) -> dict[str, Any]:
         documents, text = self.coverage.documents.tolist(), self.coverage.to_text
         arms = {name: arm_to_json(arm, documents[i], text(i)) for i, (name, arm) in enumerate(self.arms.items())}

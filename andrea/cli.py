@@ -21,7 +21,7 @@ Command = Callable[[argparse.Namespace], int]
 _EPILOG = """\
 Call it in the project's folder. Snakemake calls the stages in their order, so that most days need only:
   .venv/bin/snakemake --cores all train_tiny
-for people:  runs, show, chat, sample, eval, export, firehose, fresh, doctor
+for people:  runs, dashboard, show, chat, sample, eval, export, firehose, fresh, doctor
 stages:      pull, tokenizer, tokens, train, archive, report (the megachat stage is scripts/prep-megachat.py)
 `andrea COMMAND --help` has an example of each.
 """
@@ -111,6 +111,15 @@ def _firehose(args: argparse.Namespace) -> int:
     return 0
 
 
+def _dashboard(args: argparse.Namespace) -> int:
+    from andrea.dashboard.server import serve
+    from andrea.dashboard.watch import Watch, find_run
+
+    folder, name = find_run(args.target, find_experiment(args.target), Path())
+    serve(Watch(folder, name), args.host, args.port)
+    return 0
+
+
 def _fresh(args: argparse.Namespace) -> int:
     from andrea.fresh import fresh
 
@@ -122,6 +131,13 @@ def _doctor(args: argparse.Namespace) -> int:  # noqa: ARG001
     from andrea.doctor import doctor
 
     return doctor()
+
+
+def _port(text: str) -> int:
+    number = 0 if text == "auto" else int(text) if text.isdecimal() else -1
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"must be auto or a number from 0 to 65535, got {text}")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -190,6 +206,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--characters", type=int, metavar="N", default=400, help="how much of each row --step shows (400)"
     )
+    command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False, example="tiny")
+    command.add_argument("target", metavar="RUN", help="an experiment, whose run need not have begun, or a run folder")
+    command.add_argument("--port", type=_port, default=0, help="0 or auto: the next free one from 8765 on (auto)")
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback anyone may read")
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
     add("fresh", _fresh, "put run and model aside, so that the next call trains anew")

@@ -31,6 +31,10 @@ class RunError(AndreaError):
     """The run folder cannot be used: another trainer holds it, or it stands past the requested step."""
 
 
+class ServeError(AndreaError):
+    """The dashboard cannot be served from here."""
+
+
 class CheckpointError(AndreaError):
     """A checkpoint is damaged, or belongs to another experiment."""
 

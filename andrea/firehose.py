@@ -39,6 +39,9 @@ class FixedFirehose:
     def credit(self, window: Window, losses: Sequence[float]) -> None:
         assert len(losses) == len(window.sources), f"{len(losses)} losses for {len(window.sources)} steps"
 
+    def learned(self) -> dict[str, dict[str, float]]:
+        return {}
+
     def state(self) -> dict[str, Any]:
         return {"policy": "fixed"}
 

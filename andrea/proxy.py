@@ -4,6 +4,7 @@ Everything that a run needs is put together here, in an order in which nothing i
 before any file is touched, the run files cut back before the loop may append, the model after everything else.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from andrea.retention import clean, clean_temporary, prune
 from andrea.runfiles import History
 from andrea.sampling import Sampler
 from andrea.training.data import TrainingData, open_data
+from andrea.training.events import EVENTS, Events
 from andrea.training.finish import archive_run, evaluate_final, publish
 from andrea.training.gate import EXIT_HALTED, HALTED, Gate, Halt, known_words
 from andrea.training.log import Log
@@ -49,6 +51,7 @@ class Run:
     made_with: Mapping[str, str]
     history: History
     samples: RecordFile
+    events: Events
 
     @property
     def files(self) -> RunFiles:
@@ -88,9 +91,11 @@ def train(
                 return EXIT_STOPPED
             with signals.interruptible():
                 _finish(run, trainer, root / "results" / run.experiment.name, log)
+            run.events.end("finished")
         except Halt as halt:
             log.say(f"halted: {halt}")
             write_atomic(run.folder / HALTED, f"{halt}\n".encode())
+            run.events.end("halted", reason=str(halt))
             return EXIT_HALTED
         except Stop:
             log.say("stopped; the same command goes on")
@@ -108,13 +113,14 @@ def _prepare(experiment: Experiment, root: Path, checkpoint: Path | None, stack:
     name, folder = experiment.name, root / "runs" / experiment.name
     stack.enter_context(claim(root / "runs", name, mark, log.say))
     log.open(folder / "train.log")
+    events = stack.enter_context(Events(folder / EVENTS))
     with storing(folder / HALTED):
         (folder / HALTED).unlink(missing_ok=True)
     rejoin_samples(folder, name)
     history, samples = History(folder / f"{name}.loss.json"), RecordFile(folder / f"{name}.samples.json")
     stack.callback(history.file.close)
     stack.callback(samples.close)
-    return Run(experiment, folder, data, mark.digest, made_with(), history, samples)
+    return Run(experiment, folder, data, mark.digest, made_with(), history, samples, events)
 
 
 def _find(run: Run, checkpoint: Path | None, log: Log) -> Start:
@@ -150,7 +156,7 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     if start.state is not None:
         engine.restore(start.state.get("engine", {}))
     engine.load(begin.weights, begin.m, begin.v, begin.step)
-    _announce(run, start, engine, log)
+    _announce(run, start, engine, batches, log)
     samples = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)
     gate.recall(samples)
     pinned = frozenset({e.polish.at_step} if e.polish else ())
@@ -158,7 +164,8 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned)
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
-    writer = Writer(run.files, e.checkpoints, stamp, saved=begin.step if in_place else None, pinned=pinned)
+    saved = begin.step if in_place else None
+    writer = Writer(run.files, e.checkpoints, stamp, saved=saved, pinned=pinned, events=run.events)
     stack.callback(writer.close)
     return Trainer(
         experiment=e,
@@ -175,11 +182,12 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
         writer=writer,
         signals=signals,
         log=log,
+        events=run.events,
         fingerprint=run.mark,
     )
 
 
-def _announce(run: Run, start: Start, engine: Engine, log: Log) -> None:
+def _announce(run: Run, start: Start, engine: Engine, batches: Batches, log: Log) -> None:
     """What runs, on what, in how much memory, from where; and what has changed since the checkpoint was made."""
     name, plan = run.experiment.name, engine.plan()
     parts = ", ".join(f"{part} {size / 1e6:,.1f}" for part, size in plan.parts)
@@ -192,6 +200,17 @@ def _announce(run: Run, start: Start, engine: Engine, log: Log) -> None:
     if changed:
         log.say(f"{name}: not what the run was made with, so its bits may differ from here on: {changed}")
     note_versions(run.folder / VERSIONS, start.checkpoint.step, run.made_with)
+    e = run.experiment
+    run.events.note(
+        "start",
+        step=start.checkpoint.step,
+        steps=e.train.steps,
+        pid=os.getpid(),
+        engine=engine.describe(),
+        memory=dict(plan.parts),
+        tokens=e.train.batch_size * e.model.context,
+        epochs={source: batches.epochs(source, 1) for source in sorted(e.sources)},
+    )
 
 
 def _say_stopped(run: Run, step: int, log: Log) -> None:

@@ -7,7 +7,8 @@
 
 One record a step and one a validation. Losses and norms are float32 values written exactly. A number that is not
 finite is null, and "nonfinite" says what it was. `ms` is the mean wall time of a step in the engine, the only field
-that a resumed run does not repeat. How the files grow is in recordfile.py.
+that a resumed run does not repeat. Where a window of the bandit ends, "firehose" has what it has learned of each source:
+{"chitchat":{"reward":0.0031,"coverage":0.71}}. How the files grow is in recordfile.py.
 """
 
 import math

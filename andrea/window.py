@@ -26,6 +26,9 @@ class Firehose(Protocol):
     def credit(self, window: Window, losses: Sequence[float]) -> None:
         """Learn from a finished window; `losses` in nats per token, one a step."""
 
+    def learned(self) -> dict[str, dict[str, float]]:
+        """What it knows of each source after a credit, for the history; empty when it learns nothing."""
+
     def state(self) -> dict[str, Any]: ...
 
     def restore(self, state: Mapping[str, Any]) -> None: ...

@@ -83,7 +83,19 @@ def test_help_lists_every_command() -> None:
     """A command that help does not show is not there for a newcomer."""
     done = run("--help")
     stages = ("pull", "tokenizer", "tokens", "train", "archive", "report")
-    for command in (*stages, "runs", "show", "chat", "sample", "eval", "export", "firehose", "fresh", "doctor"):
+    for command in (
+        *stages,
+        "runs",
+        "dashboard",
+        "show",
+        "chat",
+        "sample",
+        "eval",
+        "export",
+        "firehose",
+        "fresh",
+        "doctor",
+    ):
         assert command in done.stdout
 
 

@@ -50,7 +50,7 @@ def test_commands_that_a_document_names_are_there(capsys: pytest.CaptureFixture[
     """A command had got another name, and who copied it from a document was told that it does not exist."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    known = set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    known = set(re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE))
     text = "".join((ROOT / name).read_text() for name in DOCUMENTS)
     named = set(re.findall(r"(?:bin/|`)andrea (\w+)", text))
     assert {"show", "chat", "sample", "eval", "export"} <= named <= known

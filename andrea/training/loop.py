@@ -7,6 +7,7 @@ when the run goes on.
 """
 
 import math
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from andrea.recordfile import RecordFile
 from andrea.runfiles import History, step_record
 from andrea.sampling import Sampler
 from andrea.schedule import lrs
+from andrea.training.events import Events
 from andrea.training.gate import Gate
 from andrea.training.log import Log
 from andrea.training.nonfinite import nonfinite_error
@@ -53,6 +55,7 @@ class Trainer:
     writer: Writer
     signals: Signals
     log: Log
+    events: Events
     fingerprint: str
     _pace: float | None = field(default=None, init=False)  # seconds per step, as measured
     _copy: Snapshot | None = field(default=None, init=False)  # the last one; its memory is used again
@@ -70,6 +73,7 @@ class Trainer:
             self._advance(target)
             self._settle(target)
         if self.signals.stop is not None:
+            self._note_signal(self.signals.stop)
             self.log.say(f"{self.signals.wish()}: saving step {self.position.step:,}")
             self._save()
         self.writer.wait()
@@ -91,6 +95,10 @@ class Trainer:
             step_record(step + i, source, number, loss, norm, lr, 1e3 * seconds)
             for i, (source, loss, norm, lr) in enumerate(columns, 1)
         ]
+        full = good == len(losses) and self.position.advance(losses, self.firehose)
+        learned = self.firehose.learned() if full else {}
+        if learned:
+            records[-1]["firehose"] = learned
         self.history.add_steps(records[: good + 1])
         for record in records[:good]:
             if record["norm"] == 0:
@@ -103,7 +111,6 @@ class Trainer:
             raise nonfinite_error(
                 records[good], sources[:good], self.position, self.batches, self.sampler.tokenizer, self.writer
             )
-        self.position.advance(losses, self.firehose)
         self.writer.check()
         self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
 
@@ -122,7 +129,10 @@ class Trainer:
             self._validate()
         sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
         due = step % self.experiment.checkpoints.every == 0 or step == target or self._at_pivot()
-        saving = self.signals.take_checkpoint() or due
+        asked = self.signals.take_checkpoint()
+        if asked:
+            self._note_signal(signal.SIGUSR1)
+        saving = asked or due
         # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
         copy = self.snapshot() if sampling else None
         if sampling:
@@ -149,6 +159,7 @@ class Trainer:
         self.gate.recall([])
         self.position.pivot(e.section("polish"), self.firehose, after)
         self.firehose = after
+        self.events.note("pivot", step=step)
         self.log.say(f"step {step:,}: polish pivot; samples and state so far are in archive/{step}")
 
     def _validate(self) -> None:
@@ -168,6 +179,9 @@ class Trainer:
             return
         self.samples.append(self.gate.score(records))
         self.sampled = self.position.step
+
+    def _note_signal(self, number: int) -> None:
+        self.events.note("signal", step=self.position.step, name=signal.Signals(number).name)
 
     def _save(self, checkpoint: Checkpoint | None = None) -> None:
         """Begin a checkpoint of this step, unless there is one."""

@@ -35,15 +35,17 @@ class Position:
         """Sources of the steps that the window still plans; never empty."""
         return self.window.sources[len(self.losses) :]
 
-    def advance(self, losses: Sequence[float], firehose: Firehose) -> None:
-        """Note the losses of the next steps; a full window is credited and the next one planned."""
+    def advance(self, losses: Sequence[float], firehose: Firehose) -> bool:
+        """Note the losses of the next steps; a full window is credited and the next one planned. Whether it was full."""
         for source in self.ahead[: len(losses)]:
             self.pulls[source] += 1
         self.step += len(losses)
         self.losses += losses
-        if not self.ahead:
-            firehose.credit(self.window, self.losses)
-            self.window, self.losses = firehose.plan(self.window.number + 1, self.step), []
+        if self.ahead:
+            return False
+        firehose.credit(self.window, self.losses)
+        self.window, self.losses = firehose.plan(self.window.number + 1, self.step), []
+        return True
 
     def pivot(self, polish: dict[str, Any], before: Firehose, after: Firehose) -> None:
         """Go on under `polish` and the policy `after`, which takes over what `before` has learned.

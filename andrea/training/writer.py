@@ -15,6 +15,7 @@ from andrea.experiment import CheckpointSpec
 from andrea.files import write_json
 from andrea.recordfile import RecordFile
 from andrea.retention import prune
+from andrea.training.events import Events
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,16 @@ class Writer:
     """
 
     def __init__(
-        self, files: RunFiles, spec: CheckpointSpec, stamp: Mapping[str, Any], saved: int | None, pinned: frozenset[int]
+        self,
+        files: RunFiles,
+        spec: CheckpointSpec,
+        stamp: Mapping[str, Any],
+        saved: int | None,
+        pinned: frozenset[int],
+        events: Events,
     ) -> None:
         self.files, self.spec, self.stamp, self.saved, self.pinned = files, spec, stamp, saved, pinned
+        self.events = events
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._job: Future[None] | None = None
 
@@ -70,4 +78,5 @@ class Writer:
             file.sync()
         write(self.files.checkpoints, checkpoint, state, records=counts, **self.stamp)
         write_json(self.files.state, state)
+        self.events.note("checkpoint", step=checkpoint.step)
         prune(self.files.checkpoints, self.spec, losses, checkpoint.step, self.pinned)
