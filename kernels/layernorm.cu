@@ -84,8 +84,8 @@ extern "C" __global__ void k_layernorm_fwd(act_t* y /* N C */, float* mean /* N 
                                            const act_t* x /* N C */, const float* gamma /* C */,
                                            const float* beta /* C */, int N, int C, float eps) {
 #pragma unroll 1
-    for (int k = 0; k < TEAM; ++k) {  // a block has as many rows as warps
-        const int n = (blockIdx.x * TEAM + k) * (blockDim.x / (WARP * TEAM)) + team_id();
+    for (int turn = 0; turn < TEAM; ++turn) {  // a block has as many rows as warps
+        const int n = (blockIdx.x * TEAM + turn) * (blockDim.x / (WARP * TEAM)) + team_id();
         if (n >= N) return;
         Row row;
         row.load(x + (size_t)n * C, C);
