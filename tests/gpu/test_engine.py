@@ -247,7 +247,8 @@ def test_a_model_in_use_agrees_with_the_cpu_engine() -> None:
         reference.stream([1, 2], 150, Choice(0.0, 0), 1, 0)
     )
     blocks = tokens(1, 7)[0]
-    assert np.allclose(engine.losses(blocks), reference.losses(blocks), rtol=1e-5, atol=1e-5)
+    # weights four times as large make logits of 20, whose own rounding is 2e-6 at each of many sums
+    assert np.allclose(engine.losses(blocks), reference.losses(blocks), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
