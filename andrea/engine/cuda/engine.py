@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.cuda.arena import DeviceArena
+from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
 from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
-from andrea.engine.cuda.model import BLOCK, Model
+from andrea.engine.cuda.model import Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
 from andrea.engine.interface import Choice, Floats, Snapshot
