@@ -50,7 +50,10 @@ class FakeEngine:
         return losses, norms
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
-        return Snapshot(self.step, self.weights.copy(), self.m.copy(), self.v.copy())
+        places = into or Snapshot(0, *(np.empty_like(self.weights) for _ in range(3)))
+        for place, values in zip((places.weights, places.m, places.v), (self.weights, self.m, self.v), strict=True):
+            np.copyto(place, values)
+        return Snapshot(self.step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, object]:
         return {}
