@@ -70,9 +70,9 @@ def train(
     """Train an experiment to its `train.steps`, or go on with it. Returns 0 when the model is published.
 
     Returns 75 when a signal or `stop_after` (a step) ended it early, with a checkpoint, and 76 when the coherence gate
-    halted it, with one too. `checkpoint` names the one to
-    go on from instead of the newest. Data, runs and results lie under `root`. Raises an AndreaError for what the user
-    can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
+    halted it, with one too. `checkpoint` names the one to go on from instead of the newest. Data, runs and results lie
+    under `root`. Raises an AndreaError for what the user can mend: RunError, CheckpointError, DataError, StorageError,
+    EngineError, ExperimentError.
     """
     if stop_after is not None and stop_after < 0:
         raise RunError("--stop-after must be a step, 0 or more", got=stop_after, fix="leave it out to train to the end")
