@@ -26,6 +26,8 @@ CHECKS = (  # experiment, precision, rows, recompute
     ("ANDREA-120M", "bf16", 8, False),
     ("ANDREA-12M", "fp16", 8, False),
     ("ANDREA-120M", "fp16", 8, False),
+    ("ANDREA-12M", "fp8", 8, False),
+    ("ANDREA-120M", "fp8", 8, False),
     ("ANDREA-12M", "bf16", 32, False),
     ("ANDREA-120M", "bf16", 32, False),
     ("ANDREA-12M", "bf16", 8, True),
