@@ -91,6 +91,11 @@ def report_file(experiment: Experiment) -> str:
     return f"results/{experiment.name}/report.html"
 
 
+def archived_steps(run: Path) -> list[int]:
+    """Steps whose samples and state lie in archive/ of a run folder, in order."""
+    return sorted(int(path.name) for path in (run / "archive").glob("*") if path.name.isdecimal())
+
+
 def every_file(experiment: Experiment) -> list[str]:
     """The files of every stage: what the target of an experiment asks for."""
     return [
