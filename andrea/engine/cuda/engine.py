@@ -112,8 +112,6 @@ class CudaEngine:
             raise EngineError(
                 "restore() comes before the first load()", got="a started engine", fix="report this: it is a defect"
             )
-        if not state:
-            return  # the run was trained by the CPU engine so far
         scale, counters, identity, algorithms = check_engine_state(state)
         self._control.view(np.float32)[0] = scale
         self._control[[GOOD, STREAK, SKIPPED]] = counters
