@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine import Snapshot
+from andrea.engine import Choice, Snapshot
 from andrea.engine.plan import MemoryPlan
 from andrea.experiment import Experiment
 from andrea.philox import generator
@@ -66,9 +66,7 @@ class FakeEngine:
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
         return blocks.sum(axis=1) * 1e-3 + float(np.abs(self.weights[:10]).sum())
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         self.on_generate(step)
         first = int(self.weights[0] * 1e4) % 7
         return [

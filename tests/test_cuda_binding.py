@@ -167,7 +167,7 @@ def test_every_launch_fits_its_signature(
     batch = np.zeros((3, train.batch_size, shape.context + 1), np.int32)
     engine.run(batch, np.full(3, 1e-3))
     engine.evaluate(batch[0][:5])
-    engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)
+    engine.generate([[1, 2], [3], [4], [5], [6]], 3, Choice(1.0, 3), seed=1, step=1)
 
 
 def test_fp8_casts_are_one_for_each_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from andrea.engine import Choice
 from andrea.engine.cpu import CpuEngine
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.layout import count, initial_weights
@@ -199,7 +200,7 @@ def test_nothing_is_allocated_after_the_start() -> None:
     before = engine._device.free_bytes
     engine.run(tokens(70, 8), rates(70))
     engine.evaluate(tokens(1, 9)[0])
-    engine.generate([[1]], 100, temperature=1.0, top_k=5, seed=1, step=1)
+    engine.generate([[1]], 100, Choice(1.0, 5), seed=1, step=1)
     engine.snapshot()
     assert engine._device.free_bytes == before
     with pytest.raises(EngineError, match="nothing is allocated"):

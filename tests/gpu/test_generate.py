@@ -19,8 +19,8 @@ def test_greedy_text_is_the_cpu_engines() -> None:
     engine.run(batches, rates(40))
     reference.load(*dataclasses.astuple(engine.snapshot())[1:], 40)
     prompts = [[1], [5, 38, 67], list(range(76)), [9, 9], [100]]
-    settings = {"temperature": 0.0, "top_k": 0, "seed": 1, "step": 40}
-    assert engine.generate(prompts, 200, **settings) == reference.generate(prompts, 200, **settings)
+    asked = (prompts, 200, Choice(0.0, 0), 1, 40)
+    assert engine.generate(*asked) == reference.generate(*asked)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -28,16 +28,15 @@ def test_samples(precision: str) -> None:
     """The same tokens every time, whoever else is sampled; top_k 1 is greedy; training goes on unharmed."""
     engine, batches = opened(precision), tokens(20, 8)
     engine.run(batches[:10], rates(10))
-    settings = {"temperature": 0.9, "top_k": 5, "seed": 3, "step": 10}
-    prompts = [[1, 2], [3], [4, 5, 6], [7], [8, 9]]
-    texts = engine.generate(prompts, 100, **settings)
-    assert texts == engine.generate(prompts, 100, **settings)
-    assert texts[:1] == engine.generate(prompts[:1], 100, **settings)
-    assert texts != engine.generate(prompts, 100, **{**settings, "seed": 4})
+    choice, prompts = Choice(0.9, 5), [[1, 2], [3], [4, 5, 6], [7], [8, 9]]
+    texts = engine.generate(prompts, 100, choice, seed=3, step=10)
+    assert texts == engine.generate(prompts, 100, choice, seed=3, step=10)
+    assert texts[:1] == engine.generate(prompts[:1], 100, choice, seed=3, step=10)
+    assert texts != engine.generate(prompts, 100, choice, seed=4, step=10)
     assert [len(t) for t in texts] == [100] * 5
-    greedy = engine.generate(prompts, 50, temperature=0.0, top_k=0, seed=0, step=0)
+    greedy = engine.generate(prompts, 50, Choice(0.0, 0), seed=0, step=0)
     if precision == "fp32":  # 16-bit logits tie, and ties of the first are all kept
-        assert greedy == engine.generate(prompts, 50, temperature=0.7, top_k=1, seed=0, step=0)
+        assert greedy == engine.generate(prompts, 50, Choice(0.7, 1), seed=0, step=0)
     straight = opened(precision)
     straight.run(batches, rates(20))
     engine.run(batches[10:], rates(10))
@@ -50,8 +49,7 @@ def test_a_stream_is_what_is_generated_at_once(precision: str, choice: Choice) -
     """Token by token, past the end of the context, also after a stream that was left in the middle."""
     engine = CudaInference(SHAPE, precision)
     engine.take(state()[0] * 4)
-    settings = {"temperature": choice.temperature, "top_k": choice.top_k, "top_p": choice.top_p}
-    want = engine.generate([[1, 2, 3]], 200, seed=3, step=0, **settings)[0]
+    want = engine.generate([[1, 2, 3]], 200, choice, seed=3, step=0)[0]
     next(engine.stream([7], 50, choice, 1, 0))
     assert list(engine.stream([1, 2, 3], 200, choice, 3, 0)) == want
 
@@ -81,8 +79,7 @@ def test_top_p(precision: str) -> None:
     order = np.argsort(-p)
     size = int(np.searchsorted(np.cumsum(p[order]), 0.5 * p.sum())) + 1
     assert 5 < size < 50
-    settings = {"temperature": 8.0, "top_k": 0, "seed": 1, "step": 0}
-    drawn = np.array([t[0] for t in engine.generate([[7]] * 3000, 1, **settings, top_p=0.5)])
+    drawn = np.array([t[0] for t in engine.generate([[7]] * 3000, 1, Choice(8.0, 0, 0.5), seed=1, step=0)])
     slack = 0 if precision == "fp32" else 6  # equal 16-bit logits stay together
     assert set(drawn.tolist()) <= set(order[: size + slack].tolist())
     want = np.zeros(SHAPE.vocab_size)
@@ -91,8 +88,8 @@ def test_top_p(precision: str) -> None:
     limit = 1.63 / np.sqrt(len(drawn)) + slack / 100
     assert np.abs(np.cumsum(seen) - np.cumsum(want)).max() < limit  # Kolmogorov, 1 %
     if precision == "fp32":
-        greedy = engine.generate([[7]] * 4, 20, **{**settings, "temperature": 0.0})
-        assert engine.generate([[7]] * 4, 20, **settings, top_p=1e-30) == greedy
+        greedy = engine.generate([[7]] * 4, 20, Choice(0.0, 0), seed=1, step=0)
+        assert engine.generate([[7]] * 4, 20, Choice(8.0, 0, 1e-30), seed=1, step=0) == greedy
 
 
 def test_drawing_follows_the_distribution() -> None:
@@ -100,7 +97,7 @@ def test_drawing_follows_the_distribution() -> None:
     engine = opened()
     weights, m, v, _ = state()
     engine.load(weights * 4, m, v, 0)  # sharper logits than a fresh model's
-    drawn = np.array([t[0] for t in engine.generate([[7]] * 2000, 1, temperature=1.0, top_k=0, seed=1, step=0)])
+    drawn = np.array([t[0] for t in engine.generate([[7]] * 2000, 1, Choice(1.0, 0), seed=1, step=0)])
     block = np.full((1, SHAPE.context + 1), 7, np.int32)
     logits = []
     for target in range(SHAPE.vocab_size):

@@ -135,19 +135,8 @@ class CudaEngine:
             nats[start : start + len(part)] = self._device.read(self._buffers["sums"])[: len(part)]
         return nats
 
-    def generate(
-        self,
-        prompts: list[list[int]],
-        tokens: int,
-        *,
-        temperature: float,
-        top_k: int,
-        seed: int,
-        step: int,
-        top_p: float = 1.0,
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.cuda.generate."""
-        choice = Choice(temperature, top_k, top_p)
         check_prompts(self._shape, prompts, tokens, choice)
         return self._sampler.generate(prompts, tokens, choice, seed, step)
 
