@@ -29,7 +29,7 @@ class CudaInference(CudaEngine):
                 f"precision must be one of {', '.join(ACT)}", got=precision, fix="leave out --engine cuda"
             )
         self._trained = precision
-        super().__init__(shape, _train(_IN_USE.get(precision, precision)))
+        super().__init__(shape, bare_spec(_IN_USE.get(precision, precision)))
 
     def take(self, weights: Floats) -> None:
         """Use these weights, flat float32 in layout order."""
@@ -58,8 +58,8 @@ class CudaInference(CudaEngine):
         return f"{line}; {self._trained}'s scales stay with the run" if self._trained in _IN_USE else line
 
 
-def _train(precision: str) -> TrainSpec:
-    """What decides the sizes is the batch; the optimizer's settings are not used."""
+def bare_spec(precision: str) -> TrainSpec:
+    """A train section with the batch of a model in use; its rates and its clipping are zero, as nothing is trained."""
     return TrainSpec(
         engine="cuda",
         precision=precision,
