@@ -29,7 +29,11 @@ class CudaInference(CudaEngine):
                 f"precision must be one of {', '.join(ACT)}", got=precision, fix="leave out --engine cuda"
             )
         self._trained = precision
-        super().__init__(shape, bare_spec(_IN_USE.get(precision, precision)))
+        try:
+            super().__init__(shape, bare_spec(_IN_USE.get(precision, precision)))
+        except EngineError as cause:  # its way out is a change of the training, which is over
+            fix = "leave out --engine cuda; `andrea doctor` says what the card or its packages miss"
+            raise EngineError(cause.must, got=cause.got, fix=fix) from cause
 
     def take(self, weights: Floats) -> None:
         """Use these weights, flat float32 in layout order."""
