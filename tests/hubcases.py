@@ -1,6 +1,7 @@
 """A small Hermes-3 for tests, a hub that serves it, and the settings that lead the hub's library there."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,7 @@ def serve(data: bytes, **settings: Any) -> Hub:
 def led_to(url: str, monkeypatch: pytest.MonkeyPatch, token: str = "") -> Iterator[None]:
     """Lead the hub's library to `url`, with short waits, past any proxy and any token of the machine."""
     monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nonexistent")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", os.devnull)
     monkeypatch.setattr(hub_module, "WAITS", (0.01, 0.01))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setenv("HF_TOKEN", token)
