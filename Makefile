@@ -21,6 +21,7 @@ help:
 
 tiny: base
 	@$(BIN)/python -c "import sys; from andrea.hooks import unlock; sys.exit(unlock())"
+	@echo "watch it in a browser, from another terminal: $(BIN)/andrea dashboard tiny"
 	$(BIN)/snakemake --cores all train_tiny
 	@echo "the report, for a browser: results/ANDREA-TINY/report.html"
 	@echo "talk to it:                $(BIN)/andrea chat tiny"
@@ -44,12 +45,14 @@ python:
 
 base: python
 	@test -f $(VENV)/base-$$($(HASH) $(BASE)) || test -f $(VENV)/tools-$$($(HASH) $(TEST)) || { \
+	  echo "installing the locked packages into $(VENV), once: a minute or two"; \
 	  $(BIN)/python -m pip install --quiet --require-hashes $(BASE:%=-r %) && \
 	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && \
 	  touch $(VENV)/base-$$($(HASH) $(BASE)); }
 
 tools: python
 	@test -f $(VENV)/tools-$$($(HASH) $(TEST)) || { \
+	  echo "installing the locked packages and tools into $(VENV), once: a minute or two"; \
 	  $(BIN)/python -m pip install --quiet --require-hashes $(TEST:%=-r %) && \
 	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . && \
 	  touch $(VENV)/tools-$$($(HASH) $(TEST)); }

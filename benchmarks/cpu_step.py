@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from results import COLUMNS, append
+from rows import COLUMNS, append
 
 SHAPES = {  # vocabulary, width, heads, layers, context, batch rows
     "tiny": (513, 128, 4, 2, 256, 4),

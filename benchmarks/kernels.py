@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytorch
 from counts import Work, work
-from results import append, row
+from rows import append, row
 from timing import microseconds
 from train_step import PRECISIONS, batches, opened, step_times, torch_settings, variant
 

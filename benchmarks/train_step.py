@@ -17,7 +17,7 @@ import cupy
 import numpy as np
 import pytorch
 from numpy.typing import NDArray
-from results import append, row
+from rows import append, row
 
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.layout import count, initial_weights

@@ -1,11 +1,14 @@
 """Fixtures that several files share."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from micro_project import Micro
 from proxy_project import Project
 from tiny_run import promised
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, also by the trainers that tests stop with it
 
 
 @pytest.fixture(scope="session")
