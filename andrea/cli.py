@@ -236,7 +236,7 @@ def run_safely(work: Callable[[], int]) -> int:
         _drop_output()
         return 1
     except OSError as cause:  # a name too long, no right to read, output on a full disk
-        refused = refusal(f"{cause.filename or 'standard output'} must be usable", cause)
+        refused = refusal(f"{cause.filename or 'standard output, or a file,'} must be usable", cause)
         if refused is None:
             raise
         if cause.filename is None:

@@ -53,7 +53,7 @@ def test_a_message_for_a_closed_stream_goes_nowhere(tmp_path: Path) -> None:
 def test_output_on_a_full_disk_is_a_message(tmp_path: Path) -> None:
     """`andrea runs > file` on a full disk ended in two tracebacks."""
     done = shell("ANDREA runs > /dev/full", tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith("error: standard output must be usable")
+    assert done.returncode == 1 and done.stderr.startswith("error: standard output, or a file, must be usable")
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 

@@ -48,9 +48,8 @@ def export(model: Model, folder: Path, root: Path) -> None:
             write_atomic(temporary / TOKENIZER, (model.path.parent / TOKENIZER).read_bytes())
             if facts.losses:
                 write_atomic(temporary / CHART, loss_chart(facts.losses).encode())
-            write_atomic(
-                temporary / "README.md", render(facts, CHART).encode(errors="replace")
-            )  # JSON can spell surrogates
+            card = render(facts, CHART).encode(errors="replace")  # JSON can spell surrogates
+            write_atomic(temporary / "README.md", card)
             temporary.rename(folder)  # onto a folder too, if it is empty
             sync_folder(folder.absolute().parent)
         finally:
