@@ -2,6 +2,17 @@
 
 import sys
 
-from andrea.cli import main
 
-sys.exit(main())
+def start() -> int:
+    """The program; Ctrl-C is no traceback even while its modules are read."""
+    try:
+        from andrea.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(start())

@@ -159,10 +159,16 @@ def read(path: Path, n_params: int | None = None) -> Checkpoint:
         return Checkpoint(step, *(_read_vector(file, count) for _ in range(3)))
 
 
-def read_weights(path: Path) -> tuple[int, Flat]:
-    """Step and weights (n,) of a .bin, without the two thirds that only training needs. CheckpointError as for `read`."""
+def read_weights(path: Path, n_params: int) -> tuple[int, Flat]:
+    """Step and weights (n_params,) of a .bin, without the two thirds that only training needs. CheckpointError as for `read`."""
     with _reading(path) as file:
         step, count = _read_header(path, file)
+        if count != n_params:  # before memory is asked for: a sparse file of 25 GB costs nothing
+            raise CheckpointError(
+                f"{path} must hold the {n_params:,} parameters that its experiment says",
+                got=f"{count:,}",
+                fix="put back the model that belongs to it: it was copied from another run, or is damaged",
+            )
         weights = _read_vector(file, count)
     if not np.isfinite(weights).all():
         raise _damaged(path, "weights that are not all finite")

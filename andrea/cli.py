@@ -14,7 +14,9 @@ from pathlib import Path
 from andrea import __version__
 from andrea.errors import AndreaError
 from andrea.experiment import Experiment, load
-from andrea.talk.commands import add_commands
+from andrea.files import refusal
+from andrea.talk.commands import add_commands, whole_number
+from andrea.terminal import open_streams, tell
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -49,7 +51,7 @@ def _runs(args: argparse.Namespace) -> int:  # noqa: ARG001
 def _show(args: argparse.Namespace) -> int:
     from andrea.show import show
 
-    print(show(_experiment(args)))
+    tell(show(_experiment(args)))
     return 0
 
 
@@ -105,7 +107,7 @@ def _firehose(args: argparse.Namespace) -> int:
     from andrea.audit import arms_table, open_audit, step_view
 
     audited = open_audit(args.target, find_experiment(args.target), Path())
-    print(arms_table(audited) if args.step is None else step_view(audited, args.step, args.characters))
+    tell(arms_table(audited) if args.step is None else step_view(audited, args.step, args.characters))
     return 0
 
 
@@ -202,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
     command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
     command.add_argument(
-        "--characters", type=int, metavar="N", default=400, help="how much of each row --step shows (400)"
+        "--characters", type=whole_number, metavar="N", default=400, help="how much of each row --step shows (400)"
     )
     command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False, example="tiny")
     command.add_argument("target", metavar="RUN", help="an experiment, whose run need not have begun, or a run folder")
@@ -218,19 +220,36 @@ def _parser() -> argparse.ArgumentParser:
 
 def run_safely(work: Callable[[], int]) -> int:
     """Run `work`; a user's mistake becomes a short message and exit code 1."""
+    open_streams()
     try:
         code = work()
         sys.stdout.flush()
         return code
     except AndreaError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        return 1
+        return _refuse(mistake)
     except KeyboardInterrupt:
         print("stopped by Ctrl-C", file=sys.stderr)
         return 130
     except BrokenPipeError:  # andrea firehose tiny | head: the reader has gone, and the rest would fail at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
+    except OSError as cause:  # a name too long, no right to read, output on a full disk
+        refused = refusal(f"{cause.filename or 'standard output, or a file,'} must be usable", cause)
+        if refused is None:
+            raise
+        if cause.filename is None:
+            _drop_output()
+        return _refuse(refused)
+
+
+def _refuse(mistake: AndreaError) -> int:
+    print(f"error: {mistake}", file=sys.stderr)
+    return 1
+
+
+def _drop_output() -> None:
+    """What is still to be written would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,12 +21,14 @@ def outlooks(experiments: Sequence[Experiment], root: Path) -> list[str]:
 def ask(experiments: Sequence[Experiment], root: Path) -> None:
     """RunError when a person at the terminal does not want to wait so long. Nobody else is asked."""
     seconds = sum(max(expected(e, stands_at(e, root)).values()) for e in experiments)
-    if seconds <= LONG or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if seconds <= LONG or not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         return
     try:
         answer = input(f"training may take {short_time(seconds)} (estimate, see above); go on? [Y/n] ").strip()
     except (EOFError, KeyboardInterrupt):
-        answer = "Ctrl-C"
+        answer = "Ctrl-C or Ctrl-D"
+    except UnicodeDecodeError:
+        answer = "no text"
     if answer.lower() not in ("", "y", "yes"):
         raise RunError(
             f"about {short_time(seconds)} of training must be what you want",

@@ -1,7 +1,10 @@
 """The errors that a user can cause. Each says what must hold, what came, and what to do about it.
 
-Anything else that is raised is a defect of ours and keeps its traceback.
+Anything else that is raised is a defect of ours and keeps its traceback. What came may be text from a hostile file, so
+its control characters are replaced.
 """
+
+from andrea.terminal import harmless
 
 
 class AndreaError(Exception):
@@ -9,7 +12,7 @@ class AndreaError(Exception):
 
     def __init__(self, must: str, *, got: object, fix: str) -> None:
         super().__init__(must)
-        self.must, self.got, self.fix = must, str(got), fix
+        self.must, self.got, self.fix = harmless(must), harmless(str(got)), harmless(fix)
 
     def __str__(self) -> str:
         return f"{self.must}\n  got: {self.got}\n  fix: {self.fix}"

@@ -5,6 +5,7 @@ Values that follow from others (vocabulary size, head width) are computed here a
 """
 
 import dataclasses
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -180,6 +181,8 @@ def load(path: str | Path) -> Experiment:
     """Read and check `experiments/<NAME>-TRAIN.json`; raises ExperimentError."""
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # reading a pipe or a device never ends
+            raise OSError(errno.EINVAL, "no file")
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as cause:
         known = ", ".join(sorted(p.name for p in path.parent.glob(f"*{SUFFIX}.json"))) or "none"
@@ -188,7 +191,7 @@ def load(path: str | Path) -> Experiment:
         ) from cause
     except UnicodeDecodeError as cause:
         raise ExperimentError(f"{path} must be UTF-8 text", got=cause, fix="save it as UTF-8") from cause
-    except (IsADirectoryError, PermissionError) as cause:
+    except OSError as cause:
         raise ExperimentError(
             f"{path} must be a file that can be read", got=cause.strerror, fix="see ls -ld for what it is, and whose"
         ) from cause

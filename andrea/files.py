@@ -25,6 +25,10 @@ _HINTS = {
     errno.ENOTDIR: "a part of that path is a file where a folder is needed: move it away",
     errno.EEXIST: "a file lies where a folder is needed: move it away",
     errno.EISDIR: "a folder lies where a file is needed: move it away",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ELOOP: "its symbolic links lead in a circle: move them away",
+    errno.EBUSY: "it is in use, as a working folder perhaps: name another one",
+    errno.ENOTEMPTY: "something has come into that folder meanwhile: name another one",
     errno.EIO: "the disk reports a hardware error: check it before anything else",
 }
 
@@ -35,10 +39,16 @@ def storing(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        hint = _HINTS.get(cause.errno or 0)
-        if hint is None:
+        refused = refusal(f"{path} must be writable", cause)
+        if refused is None:
             raise
-        raise StorageError(f"{path} must be writable", got=cause.strerror or cause, fix=hint) from cause
+        raise refused from cause
+
+
+def refusal(must: str, cause: OSError) -> StorageError | None:
+    """The error for what the system has refused; None when that is no mistake that a user can mend."""
+    hint = _HINTS.get(cause.errno or 0)
+    return None if hint is None else StorageError(must, got=cause.strerror or cause, fix=hint)
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,6 +4,7 @@ Snakemake waits for a running job at SIGTERM and tells it nothing, so the signal
 Its own lock holds no process id and outlives a kill; ours is a flock, which the kernel lets go with its owner.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -82,9 +83,10 @@ def trainers(root: Path) -> dict[str, int]:
     """Experiment name -> process id of the trainer that holds its run folder now."""
     held = {}
     for lock in root.glob("runs/*/lock"):
-        pid = _read_pid(lock.with_name("pid"))
-        if pid is not None and is_locked(lock) and _has_open(pid, lock):
-            held[lock.parent.name] = pid
+        with contextlib.suppress(OSError):  # no right to read it, or it vanished just now: no trainer of ours
+            pid = _read_pid(lock.with_name("pid")) if lock.is_file() else None
+            if pid is not None and is_locked(lock) and _has_open(pid, lock):
+                held[lock.parent.name] = pid
     return held
 
 
@@ -100,7 +102,7 @@ def is_locked(lock: Path, kind: int = fcntl.LOCK_SH) -> bool:
 
 def _read_pid(path: Path) -> int | None:
     try:
-        return int(path.read_text())
+        return int(path.read_text()) if path.is_file() else None
     except (OSError, ValueError):
         return None
 

@@ -142,6 +142,12 @@ def _link(file: Path, name: Path) -> None:
     try:
         name.unlink(missing_ok=True)
         os.link(file, name)
+    except FileNotFoundError as cause:
+        raise StorageError(
+            f"{file.parent} must stay where it is while it is written to",
+            got="it was moved, or files in it were deleted",
+            fix="bring it back, and type the same command again",
+        ) from cause
     except OSError as cause:
         if cause.errno not in _NO_LINKS:
             raise

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from andrea.checkpoint import steps_in
 from andrea.errors import AndreaError, DataError
 from andrea.experiment import load
-from andrea.files import read_json, refuse_constant
+from andrea.files import read_json, refuse_constant, require_file
 from andrea.hooks import trainers
 from andrea.paths import experiment_file
 from andrea.progress import short_time
+from andrea.terminal import in_line
 from andrea.training.gate import HALTED
 from andrea.training.runfolder import RECORD
 
@@ -42,7 +43,7 @@ def table(root: Path) -> str:
     if not names:
         return "no runs yet: .venv/bin/snakemake --cores all train_tiny makes the first one"
     held = trainers(root)
-    rows = [_row(root, name, held.get(name)) for name in sorted(names)]
+    rows = [{c: in_line(cell) for c, cell in _row(root, name, held.get(name)).items()} for name in sorted(names)]
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in COLUMNS}
     lines = [{column: column for column in COLUMNS}, *rows]
     return "\n".join("  ".join(line[c].ljust(widths[c]) for c in COLUMNS).rstrip() for line in lines)
@@ -86,6 +87,7 @@ def _state(root: Path, name: str, pid: int | None, step: int) -> str:
     if "." in name:
         return "put aside"
     if (folder / HALTED).exists():
+        require_file(folder / HALTED)
         return f"halted: {(folder / HALTED).read_text(errors='replace').partition('got: ')[2].partition(chr(10))[0] or '?'}"
     results = root / "results" / name
     if (results / "model.bin").exists() and (folder / RECORD).exists():
@@ -109,6 +111,7 @@ def _last_records(path: Path) -> Last:
     """From the end of a history; DataError when it is not whole."""
     if not path.exists():
         return Last(0, None, None)
+    require_file(path)
     with open(path, "rb") as file:
         file.seek(max(0, file.seek(0, 2) - _TAIL))
         data = file.read()
@@ -121,7 +124,7 @@ def _last_records(path: Path) -> Last:
         held_out = [record["validation"].values() for record in records if record.get("validation")]
         bits = [fmean(rates["bits_per_byte"] for rates in each) for each in held_out]
         return Last(int(records[-1]["step"]) if records else 0, _last(losses), _last(bits))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as cause:
         raise DataError(
             f"{path.name} is damaged", got=cause, fix="the trainer repairs it when the run goes on"
         ) from cause

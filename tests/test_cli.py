@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from andrea.__main__ import start
 from andrea.cli import find_experiment, main
 from andrea.errors import RunError
 
@@ -124,3 +125,13 @@ def test_a_decline_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert "nothing was begun" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_modules_are_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first tenths of a second are spent there, and ended in a traceback through a library."""
+
+    def interrupted(_: object = None) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("andrea.cli.main", interrupted)
+    assert start() == 130 and capsys.readouterr().err == "stopped by Ctrl-C\n"

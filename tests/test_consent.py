@@ -78,3 +78,19 @@ def test_only_what_is_left_counts(tmp_path: Path) -> None:
     for text in ('{"tokenizer_sha256": 3}', "{"):
         (tmp_path / "data" / NAME / "tokens" / "manifest.json").write_text(text)
         assert stands_at(experiment, tmp_path) == 0
+
+
+def test_a_closed_standard_input_is_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slow: Experiment) -> None:
+    """It is None in Python, and a job without one died of an AttributeError."""
+    asked = answering(monkeypatch, "n")
+    monkeypatch.setattr(sys, "stdin", None)
+    consent.ask([slow], tmp_path)
+    assert asked == []
+
+
+def test_an_answer_that_is_no_text_is_a_no(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slow: Experiment) -> None:
+    """Bytes that are no UTF-8, typed by accident, were a traceback."""
+    answering(monkeypatch, "")
+    monkeypatch.setattr("builtins.input", lambda _: b"\xff".decode())
+    with pytest.raises(RunError, match="must be what you want"):
+        consent.ask([slow], tmp_path)

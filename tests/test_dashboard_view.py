@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from dashboard_kit import NAME, sample, served, start, steps, view, write_run, write_samples
 
+from andrea.cli import find_experiment
 from andrea.dashboard.watch import Watch, find_run
 from andrea.errors import RunError
 
@@ -190,3 +191,33 @@ def test_which_run_is_meant(tmp_path: Path) -> None:
     write_run(elsewhere, steps(1, 3))
     assert find_run(str(elsewhere), Path("experiments/OLD.json"), tmp_path) == (elsewhere, NAME)
     Watch(elsewhere, NAME).refresh()
+
+
+@pytest.mark.parametrize("ms", [5e-324, 1e-300, 1e-310])
+def test_an_instant_step_is_no_error(folder: Path, ms: float) -> None:
+    """Tokens over such a time are infinite, and the answer was status 500 with a traceback in the terminal."""
+    records = steps(1, 3)
+    for record in records:
+        record["ms"] = ms
+    write_run(folder, records, start())
+    with served(folder) as port:
+        assert view(port)["facts"]["tokens_per_second"] > 0
+
+
+def test_a_round_of_samples_is_bounded(folder: Path) -> None:
+    """A file with one round of thousands of texts grew memory and answers without end; its mean still counts them all."""
+    write_samples(folder, *(sample(20, f"text {n}") for n in range(300)))
+    watch = Watch(folder, NAME)
+    watch.refresh()
+    assert len(watch.samples().texts[20]) == 100 and watch.samples().scores == {20: 50.0}
+
+
+@pytest.mark.parametrize("target", ["../..", "..", f"runs/{NAME}/{NAME}.loss.json"])
+def test_what_is_no_run_is_not_watched(target: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page waited for a run "..", or for one named like a history, which can never come."""
+    root = folder.parent.parent
+    (root / "below" / "here").mkdir(parents=True)
+    monkeypatch.chdir(root / "below" / "here" if ".." in target else root)
+    Path("runs").mkdir(exist_ok=True)
+    with pytest.raises(RunError, match="needs an experiment or a run folder"):
+        find_run(target, find_experiment(target), Path())

@@ -135,3 +135,10 @@ def test_bad_settings(choice: Choice) -> None:
     """Guards against settings that mean nothing."""
     with pytest.raises(EngineError, match="tokens and top_k"):
         engine().generate([[1]], 3, choice, seed=1, step=0)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-300])
+def test_the_coldest_temperatures_take_the_likeliest(temperature: float) -> None:
+    """Logits over them were infinite, their differences no numbers, and the choice the last token of the vocabulary."""
+    logits = np.array([1, 30, -5, 29], np.float32)
+    assert choose(logits, Choice(temperature, 0, 1.0), np.random.default_rng(1)) == 1

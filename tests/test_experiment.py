@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,18 @@ def test_every_schema_field_is_described() -> None:
             walk(child, f"{where}.{key}")
 
     walk(json.loads((ROOT / "workflow/schemas/experiment.schema.json").read_text()), "experiment")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "circle"])
+def test_an_experiment_that_is_no_file(kind: str, tmp_path: Path) -> None:
+    """Snakemake reads all that are named like one: a pipe or a device hung it, a link to itself stopped every target."""
+    path = tmp_path / "ANDREA-X-TRAIN.json"
+    make = {
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "circle": lambda: path.symlink_to(path),
+    }
+    make[kind]()
+    with pytest.raises(ExperimentError, match="must be a file that can be read"):
+        load(path)

@@ -200,3 +200,40 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest
     assert "must be an empty folder" in capsys.readouterr().err
     with pytest.raises(StorageError, match="must be an empty folder"):
         export(open_model(str(folder)), folder / "model.bin", tmp_path)
+
+
+def test_a_card_of_text_that_is_no_text(tmp_path: Path) -> None:
+    """JSON can spell lone surrogates, which no UTF-8 file can hold."""
+    folder = full_run(tmp_path, "x")
+    edit(folder / "resolved.json", "experiment.description", "half \ud83d of it")
+    export(open_model(str(folder)), tmp_path / "out", tmp_path)
+    assert "half ? of it" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("number", ["1e400", "1" + "0" * 400])
+def test_figures_must_be_figures(tmp_path: Path, number: str) -> None:
+    """JSON knows no bounds: the card told of inf bits per byte, and a long whole number was an OverflowError."""
+    folder = full_run(tmp_path, "x")
+    path = folder / "archive" / str(STEP) / EVALUATION
+    path.write_text(path.read_text().replace("1.25", number))
+    with pytest.raises(DataError, match="bits_per_byte must be a number"):
+        export(open_model(str(folder)), tmp_path / "out", tmp_path)
+
+
+def test_a_history_without_a_first_step(tmp_path: Path) -> None:
+    """A curve that ends at step 0 was a division by zero."""
+    folder = full_run(tmp_path, "x")
+    (tmp_path / "runs" / NAME / f"{NAME}.loss.json").write_text('[\n{"step":0,"loss":1.5}\n]\n')
+    export(open_model(str(folder)), tmp_path / "out", tmp_path)
+    assert not (tmp_path / "out" / "loss.svg").exists()
+
+
+def test_the_folder_that_one_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It cannot be replaced by a renamed one: a traceback, at the very end."""
+    folder, out = make_model(tmp_path), tmp_path / "out"
+    out.mkdir()
+    monkeypatch.chdir(out)
+    assert main(["export", str(folder), "."]) == 1
+    assert "name another one" in capsys.readouterr().err and list(out.iterdir()) == []

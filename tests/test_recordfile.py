@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -207,4 +208,14 @@ def test_an_editor_that_lays_the_file_out_anew_loses_nothing(tmp_path: Path, lay
     assert file.count == 5
     file.cut(5)
     assert path.read_bytes() == whole
+    file.close()
+
+
+def test_a_folder_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    """Somebody tidied up runs/ under a trainer: a traceback about a hidden link."""
+    file = RecordFile(tmp_path / "run" / "x.json")
+    file.cut(0)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(StorageError, match="must stay where it is"):
+        file.append([{"step": 1}])
     file.close()

@@ -256,6 +256,18 @@ def test_broken_files_are_explained(tmp_path: Path, file: Path, content: str | N
     assert not (tmp_path / "results" / "ANDREA-TINY" / "report.html").exists()
 
 
+def test_a_hash_that_is_no_text(tmp_path: Path) -> None:
+    """JSON can spell lone surrogates, which no page in UTF-8 can hold: a traceback."""
+    experiment = finished_run(tmp_path)
+    archive(experiment, tmp_path)
+    manifest = tmp_path / "results" / "ANDREA-TINY" / "archive" / str(STEPS) / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    next(iter(facts["files"].values()))["sha256"] = "half \ud83d of it"
+    manifest.write_text(json.dumps(facts))
+    build(experiment, tmp_path)
+    assert "half ? of it" in (tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text()
+
+
 def test_peaks_survive_thinning() -> None:
     """Guards against a loss spike that the reader never sees."""
     points: list[tuple[int, float | None]] = [(step, 1.0) for step in range(100_000)]

@@ -1,6 +1,7 @@
 """The table of runs: every state by its name, and no file so broken that it hides the others."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,43 @@ def test_files_that_lie(project: Project) -> None:
 def test_no_runs_yet(tmp_path: Path) -> None:
     """An empty table says nothing to a newcomer."""
     assert "train_tiny" in table(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "1e400"])
+@pytest.mark.parametrize("field", ["loss", "step"])
+def test_a_number_that_no_float_holds_costs_a_cell(project: Project, field: str, value: str) -> None:
+    """JSON knows no bounds: such a number was an OverflowError."""
+    project.train(stop_after=5)
+    record = '{"step":5,"loss":2.5}'.replace(
+        "2.5" if field == "loss" else "5,", value + ("" if field == "loss" else ",")
+    )
+    (run_folder(project.root) / f"{NAME}.loss.json").write_text(f"[\n{record}\n]\n")
+    assert rows(project.root)[NAME]["state"].startswith("stopped")
+
+
+@pytest.mark.parametrize("file", [f"{NAME}.loss.json", "halted", "lock", "pid"])
+def test_a_pipe_does_not_hang_the_table(project: Project, file: str) -> None:
+    """Reading a pipe waits for a writer, who never comes."""
+    project.train(stop_after=5)
+    path = run_folder(project.root) / file
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert NAME in rows(project.root)
+
+
+def test_a_folder_in_place_of_a_lock_hides_nothing(project: Project) -> None:
+    """It was a traceback instead of the table."""
+    project.train(stop_after=5)
+    lock = run_folder(project.root) / "lock"
+    lock.unlink()
+    lock.mkdir()
+    assert rows(project.root)[NAME]["state"] == "stopped"
+
+
+def test_names_and_reasons_stay_in_their_line(project: Project) -> None:
+    """Names of folders and the reason of a halt come from the disk; a terminal obeys what is in them."""
+    project.train(stop_after=5)
+    (project.root / "runs" / "new\nline\x1b[2J").mkdir()
+    (run_folder(project.root) / "halted").write_text("must\n  got: \x1b]0;title\x07\n")
+    text = table(project.root)
+    assert len(text.splitlines()) == 3 and not set(text) & {"\x1b", "\x07"}

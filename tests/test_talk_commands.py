@@ -1,6 +1,7 @@
 """chat, sample and eval as they are typed: over pipes, into files, and with mistakes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,43 @@ def test_mistakes(
     assert main([str(folder) if a == "MODEL" else a for a in arguments]) == 1
     printed = capsys.readouterr()
     assert words in printed.err and "fix: " in printed.err and printed.out == ""
+
+
+@pytest.mark.parametrize("out", ["p.txt", "link.txt", "", ".", "pipe"])
+def test_replies_do_not_replace_what_is_not_theirs(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--out` with the file of the prompts lost them; as root, --out /dev/null replaced the device by a file."""
+    folder = make_model(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("p.txt").write_text("hi\n")
+    Path("link.txt").symlink_to("p.txt")
+    os.mkfifo("pipe")
+    assert main(["sample", str(folder), "--prompts", "p.txt", "--tokens", "2", "--out", out]) == 1
+    assert "fix: " in capsys.readouterr().err and Path("p.txt").read_text() == "hi\n" and Path("pipe").is_fifo()
+
+
+def test_a_line_of_json_holds_no_control_characters(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """JSON leaves U+007F to U+009F as they are, and one of them opens a terminal's commands."""
+    folder, prompts = make_model(tmp_path), tmp_path / "p.txt"
+    prompts.write_text("hi\x9b31m\x7f\n", encoding="utf-8")
+    assert main(["sample", str(folder), "--prompts", str(prompts), "--tokens", "2"]) == 0
+    line = capfdbinary.readouterr().out
+    assert b"hi\\u009b31m\\u007f" in line and json.loads(line)["prompt"] == "hi\x9b31m\x7f"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["eval", "x", "--blocks", "-5"], ["eval", "x", "--blocks", "x"], ["firehose", "x", "--characters", "-5"]],
+)
+def test_a_count_is_a_count(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A negative number of blocks was taken for all of them, one of characters for those but the last."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "must be a whole number" in capsys.readouterr().err
+
+
+def test_a_million_threads_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Buffers for each of them were planned for minutes."""
+    assert main(["eval", str(make_model(tmp_path)), "x.txt", "--threads", "1000000"]) == 1
+    assert "at most 1,024" in capsys.readouterr().err

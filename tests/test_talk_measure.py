@@ -114,3 +114,13 @@ def test_losses_that_are_not_finite(tmp_path: Path) -> None:
     engine.take(np.full_like(model.weights, 1e30))
     with pytest.raises(DataError, match="must be finite"):
         measure.evaluate(model, engine, {"x": np.zeros(9, np.uint16)}, 0)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "../x", "a\x1bb"])
+def test_sources_that_are_no_names(name: str, tmp_path: Path) -> None:
+    """A manifest may say anything; NUL and surrogates were tracebacks of open()."""
+    make_project(tmp_path, **SIZES)
+    model, _ = opened(tmp_path)
+    (tmp_path / "data" / NAME / "tokens" / "manifest.json").write_text(json.dumps({"sources": {name: {}}}))
+    with pytest.raises(DataError, match="must name sources"):
+        corpora(model, None, tmp_path, 1)

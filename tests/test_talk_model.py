@@ -1,5 +1,6 @@
 """Finding and opening a trained model: every file beside it is foreign until it has been checked."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +85,18 @@ def test_a_damaged_model(tmp_path: Path) -> None:
         path.write_bytes(broken)
         with pytest.raises(CheckpointError, match="must be a whole checkpoint file"):
             open_model(str(path))
+
+
+def test_a_lying_header_takes_no_memory(tmp_path: Path) -> None:
+    """A sparse file of 25 GB costs nothing to make; its weights were read before they were counted."""
+    folder = make_model(tmp_path)
+    many = 2**31 - 1
+    with open(folder / "model.bin", "wb") as file:
+        file.write(np.array([STEP, many], "<i4").tobytes())
+        file.truncate(8 + 12 * many)
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="parameters"):
+        open_model(str(folder))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 28

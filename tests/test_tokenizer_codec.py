@@ -224,3 +224,19 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_million_processes_are_a_few(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers start at once: `--threads 1000000` would have taken the machine with it."""
+    asked: list[int] = []
+
+    class Pool:
+        def __init__(self, processes: int, **_: object) -> None:
+            asked.append(processes)
+            raise RunError("enough", got="seen", fix="none")
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(parallel, "BATCH_BYTES", 10)
+    with pytest.raises(RunError, match="enough"):
+        list(tokenizer.encode_many(["a text of some length"] * 20, 10**6))
+    assert asked == [4 * (os.cpu_count() or 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from andrea.errors import RunError
+from andrea.errors import DataError, RunError
 from andrea.fingerprint import Fingerprint
 from andrea.training.lock import RunLock
 from andrea.training.runfolder import RECORD, claim
@@ -102,3 +102,12 @@ def test_a_second_process_is_refused_with_the_pid_and_may_come_later(tmp_path: P
         other.kill()
     RunLock(folder).release()
     assert (folder / "pid").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_pipe_in_place_of_the_process_id(tmp_path: Path) -> None:
+    """Writing to it waited for a reader for ever; the lock is let go again."""
+    os.mkfifo(tmp_path / "pid")
+    with pytest.raises(DataError, match="must be a file"):
+        RunLock(tmp_path)
+    (tmp_path / "pid").unlink()
+    RunLock(tmp_path).release()

@@ -6,6 +6,7 @@ from typing import Any
 from andrea.dashboard.history import is_number
 
 KEPT_ROUNDS = 3
+_MOST_TEXTS = 100  # of a round
 _LONGEST = 20_000  # characters of a text that are shown
 
 
@@ -29,7 +30,9 @@ class Samples:
             return False
         if step < max(self.texts, default=0) or step > 2**53:
             return False
-        self.texts.setdefault(step, []).append({"prompt": _cut(prompt), "text": _cut(text), "coherence": score})
+        texts = self.texts.setdefault(step, [])
+        if len(texts) < _MOST_TEXTS:
+            texts.append({"prompt": _cut(prompt), "text": _cut(text), "coherence": score})
         for old in list(self.texts)[:-KEPT_ROUNDS]:
             del self.texts[old]
         if isinstance(score, int | float):

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from andrea.dashboard.view import Asked, view
 from andrea.dashboard.watch import Watch
 from andrea.errors import ServeError
+from andrea.terminal import tell
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "scripts" / "live-loss-dashboard.html"
 FIRST_PORT, PORTS = 8765, 100
@@ -50,7 +51,7 @@ def serve(watch: Watch, host: str, port: int) -> None:
     listening = bind(host, port)
     address = listening.getsockname()
     shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-    print(f"dashboard of {watch.folder}: http://{shown}:{address[1]}/   (Ctrl-C ends it)", flush=True)
+    tell(f"dashboard of {watch.folder}: http://{shown}:{address[1]}/   (Ctrl-C ends it)")
     if not _is_loopback(address[0]):
         print("whoever reaches this address can read the run: there is no password", flush=True)
     config = uvicorn.Config(

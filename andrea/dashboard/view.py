@@ -79,7 +79,7 @@ def _facts(watch: Watch) -> dict[str, Any]:
         "norm": _number(recent["norm"][-1]) if history.last else None,
         "lr": _number(recent["lr"][-1]) if history.last else None,
         **rates,
-        "tokens_per_second": 1000 * begun.tokens / ms if ms and begun.tokens else None,
+        "tokens_per_second": 1000 * begun.tokens / max(ms, 1e-9) if ms and begun.tokens else None,
         "seconds_left": left * pace if pace is not None and left > 0 and watch.state.name == "training" else None,
         "memory": begun.memory,
         "resident": watch.resident(),

@@ -153,7 +153,8 @@ def find_run(target: str, experiment: Path, root: Path) -> tuple[Path, str]:
             return folder, named[0] if named else folder.resolve().name.split(".")[0]
     name = experiment.name.removesuffix(".json").removesuffix(SUFFIX)
     folder = root / "runs" / name
-    if not experiment.is_file() and not folder.is_dir():
+    named_so = experiment.name.endswith(f"{SUFFIX}.json") and name not in (".", "..")
+    if not named_so or not (experiment.is_file() or folder.is_dir()):
         known = sorted(path.name for path in (root / "runs").glob("*") if path.is_dir())
         raise RunError(
             "the dashboard needs an experiment or a run folder",

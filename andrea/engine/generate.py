@@ -15,6 +15,8 @@ from andrea.engine.program import Program
 from andrea.experiment import Shape
 from andrea.philox import generator
 
+COLDEST = 1e-200  # a float32 over less may leave the range of float64
+
 
 class Generator:
     """Bound to an engine's weights and buffers; uses the activations of partition 0."""
@@ -105,7 +107,7 @@ def choose(logits: Array, choice: Choice, rng: np.random.Generator) -> int:
 
     Exactly one random number is used a token, so that the choice of one token cannot shift another's numbers.
     """
-    if choice.temperature == 0 or not np.isfinite(logits).all():
+    if choice.temperature < COLDEST or not np.isfinite(logits).all():
         return int(np.argmax(logits))
     scaled = logits.astype(np.float64) / choice.temperature
     if 0 < choice.top_k < len(scaled):

@@ -25,6 +25,7 @@ from andrea.errors import EngineError
 from andrea.experiment import Shape
 from andrea.philox import generator
 
+MOST_THREADS = 1024
 _WIDE = ("x", "y", "q", "k", "v", "att", "branch")
 _ROWS = ("mean", "rstd", "losses", "total")
 _UNUSED = dict.fromkeys(("dstream", "dbranch", "datt", "dq", "dk", "dv"), "branch") | {"dh": "a"}
@@ -34,8 +35,12 @@ class CpuInference:
     """Inference on `threads` threads; `kernels` decides how ops are computed."""
 
     def __init__(self, shape: Shape, threads: int, kernels: Kernels) -> None:
-        if threads < 1:
-            raise EngineError("the engine needs at least one thread", got=threads, fix="pass --threads 1 or more")
+        if not 1 <= threads <= MOST_THREADS:  # each has buffers of its own
+            raise EngineError(
+                f"the engine needs at least one thread, and at most {MOST_THREADS:,}",
+                got=threads,
+                fix="leave --threads out",
+            )
         self._shape, self._workers = shape, Workers(threads)
         self._plan = make_plan(inference_buffers(shape, threads))
         arena = Arena(self._plan)

@@ -19,6 +19,7 @@ from andrea.export.safetensors import write
 from andrea.export.weights import tensors
 from andrea.files import require_free, storing, sync_folder, write_atomic, write_json
 from andrea.talk.model import TOKENIZER, Model
+from andrea.terminal import tell
 
 CHART = "loss.svg"
 
@@ -47,12 +48,13 @@ def export(model: Model, folder: Path, root: Path) -> None:
             write_atomic(temporary / TOKENIZER, (model.path.parent / TOKENIZER).read_bytes())
             if facts.losses:
                 write_atomic(temporary / CHART, loss_chart(facts.losses).encode())
-            write_atomic(temporary / "README.md", render(facts, CHART).encode())
+            card = render(facts, CHART).encode(errors="replace")  # JSON can spell surrogates
+            write_atomic(temporary / "README.md", card)
             temporary.rename(folder)  # onto a folder too, if it is empty
             sync_folder(folder.absolute().parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    print(f"{folder}: {model.name}, step {model.step:,}, for transformers; README.md is its model card")
+    tell(f"{folder}: {model.name}, step {model.step:,}, for transformers; README.md is its model card")
     for what in missing:
         print(f"the card says nothing of {what}")
 

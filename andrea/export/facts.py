@@ -102,6 +102,6 @@ def _losses(path: Path, last: int) -> Points:
     points: Points = []
     for record in read_records(path):
         fields = Checked(record, path, f"step {record['step']}")
-        if record.get("loss") is not None and record["step"] <= last:
+        if record.get("loss") is not None and 0 < record["step"] <= last:
             points.append((record["step"], fields.number("loss")))
     return points

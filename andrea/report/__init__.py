@@ -13,4 +13,4 @@ from andrea.report.page import render
 
 def build(experiment: Experiment, root: Path) -> None:
     """Write the report of a finished run; raises DataError when one of its files is missing or broken."""
-    write_atomic(root / report_file(experiment), render(experiment, root).encode())
+    write_atomic(root / report_file(experiment), render(experiment, root).encode(errors="replace"))

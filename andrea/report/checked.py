@@ -7,6 +7,8 @@ from typing import Any
 from andrea.errors import DataError
 from andrea.files import read_json
 
+MOST = 1e300  # JSON has larger numbers: 1e400 is infinite, and whole ones have no bound
+
 
 class Checked:
     """A JSON object and the place it stands at: `Checked.read(path, "the tokens manifest").child("sources")`."""
@@ -49,7 +51,7 @@ class Checked:
 
     def number(self, key: str) -> float:
         value = self.value.get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MOST:
             raise self.wrong("a number", value, key)
         return float(value)
 

@@ -8,7 +8,8 @@ from andrea.engine import Inference
 from andrea.errors import DataError
 from andrea.talk.history import History
 from andrea.talk.model import Model
-from andrea.talk.reply import Reply, Settings, grow, harmless
+from andrea.talk.reply import Reply, Settings, grow
+from andrea.terminal import harmless
 
 HELP = "Ctrl-C stops a reply, and leaves at the prompt; /new forgets what was said, /quit leaves"
 Ask = Callable[[], str | None]

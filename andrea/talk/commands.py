@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from andrea.talk import TEMPERATURE, TOKENS, TOP_K
+from andrea.terminal import tell
 
 Add = Callable[..., argparse.ArgumentParser]
 
@@ -27,7 +28,7 @@ def add_commands(add: Add) -> None:
     text = "a .btok, .jsonl or .txt file, or a folder; left out: the experiment's own held-out text"
     command.add_argument("corpus", nargs="?", type=Path, help=text)
     text = "read at most so many blocks of a source, evenly spread (256; 0: all)"
-    command.add_argument("--blocks", type=int, default=256, metavar="N", help=text)
+    command.add_argument("--blocks", type=whole_number, default=256, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _with_engine(command)
     command = _with_model(add("export", _export, "write a model for the transformers library", experiment=False))
@@ -60,6 +61,13 @@ def _with_choice(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"most tokens of a reply ({TOKENS})")
 
 
+def whole_number(text: str) -> int:
+    """An option's value, 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text}")
+    return int(text)
+
+
 def _chat(args: argparse.Namespace) -> int:
     from andrea.talk import chat
     from andrea.talk.open import open_speaker, settings_of
@@ -77,9 +85,11 @@ def _chat(args: argparse.Namespace) -> int:
 def _sample(args: argparse.Namespace) -> int:
     from andrea.files import atomic_file
     from andrea.talk.open import open_speaker, settings_of
-    from andrea.talk.prompts import read_prompts, sample
+    from andrea.talk.prompts import check_out, read_prompts, sample
 
     settings = settings_of(args)
+    if args.out is not None:
+        check_out(args.out, args.prompts)
     model, engine = open_speaker(args)
     lines = sample(model, engine, settings, read_prompts(args.prompts, model))
     if args.out is None:
@@ -99,7 +109,7 @@ def _eval(args: argparse.Namespace) -> int:
 
     model, engine = open_speaker(args)
     result = evaluate(model, engine, corpora(model, args.corpus, Path(), args.threads), args.blocks)
-    print(json.dumps(result, indent=1, allow_nan=False) if args.json else table(result))
+    tell(json.dumps(result, indent=1, allow_nan=False) if args.json else table(result))
     return 0
 
 

@@ -88,9 +88,13 @@ def _cell(value: object) -> str:
 
 def _held_out(model: Model, folder: Path) -> dict[str, Ids]:
     sources = Checked.read(folder / "manifest.json", "the tokens manifest").child("sources")
-    if not sources.value or any(Path(name).name != name for name in sources.value):
+    if not sources.value or not all(_is_name(name) for name in sources.value):
         raise DataError(f"{sources.path} must name sources", got=list(sources.value)[:5], fix="run the tokens stage")
     return {name: _open(folder / f"{name}.heldout.btok", model.tokenizer) for name in sources.value}
+
+
+def _is_name(name: str) -> bool:
+    return Path(name).name == name and name.isprintable()  # surrogates and NUL are not
 
 
 def _open(path: Path, tokenizer: Tokenizer) -> Ids:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from andrea.checkpoint import Flat, read_weights
 from andrea.engine.layout import count
-from andrea.errors import CheckpointError, DataError
+from andrea.errors import DataError
 from andrea.experiment import BYTES, Shape
 from andrea.paths import full_name
 from andrea.report.checked import Checked
@@ -68,13 +68,7 @@ def open_model(name: str) -> Model:
     experiment = resolved.child("experiment")
     shape, tokenizer = _shape(experiment), load(path.parent / TOKENIZER)
     _check_tokenizer(resolved, shape, tokenizer, path.parent / TOKENIZER)
-    step, weights = read_weights(path)
-    if len(weights) != count(shape):
-        raise CheckpointError(
-            f"{path} must hold the {count(shape):,} parameters of {RESOLVED}",
-            got=f"{len(weights):,}",
-            fix="put back the model that belongs to it: it was copied from another run, or is damaged",
-        )
+    step, weights = read_weights(path, count(shape))
     precision = experiment.child("train").text("precision")
     return Model(path, _name(experiment), step, shape, precision, weights, tokenizer, resolved)
 

@@ -6,6 +6,7 @@ text may have (andrea/sources/records.py), whose last turn is the user's. The ra
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from andrea.talk.model import Model
 from andrea.talk.reply import Reply, Settings, grow
 
 MOST_BYTES = 1 << 30
+_CONTROL = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are, and a terminal may obey
 
 
 class Prompt(NamedTuple):
@@ -55,7 +57,16 @@ def sample(model: Model, engine: Inference, settings: Settings, prompts: list[Pr
             pass
         record = {"prompt": prompt.shown, "reply": reply.text, "ended": reply.ended, "tokens": reply.tokens}
         record |= {"seed": own.seed, "settings": {**shared, **asdict(settings.choice)}}
-        yield (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        yield (_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n").encode()
+
+
+def check_out(out: Path, prompts: Path) -> None:
+    """DataError unless replies may be written to `out`: not over the prompts, and not in the place of a device."""
+    require_file(out)
+    if not out.name or (out.exists() and prompts.exists() and out.samefile(prompts)):
+        got = "the file of the prompts, which would be lost" if out.name else "no file name"
+        raise DataError(f"--out {out} must name a file for the replies", got=got, fix="name another file")
 
 
 def _lines(path: Path) -> list[str]:

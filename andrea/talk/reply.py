@@ -5,7 +5,6 @@ and so may a character; what could still become either is held back until the ne
 """
 
 import codecs
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from andrea.megachat import USER
 from andrea.tokenizer import Tokenizer
 
 END = ("\n" + USER).encode()
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,3 @@ def grow(reply: Reply, engine: Inference, prompt: list[int], settings: Settings,
         if reply.ended:
             return
     yield reply.finish()
-
-
-def harmless(text: str) -> str:
-    """For a terminal: control characters, which could move its cursor or worse, as U+FFFD."""
-    return _CONTROL.sub("\ufffd", text)

@@ -56,6 +56,7 @@ def _batches(documents: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _by_workers(learned: Learned, batches: Iterator[list[bytes]], processes: int, bos: bool) -> Iterator[Batch]:
     context = multiprocessing.get_context("spawn")
+    processes = min(processes, 4 * (os.cpu_count() or 1))  # all of them start at once, each with a tokenizer
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(learned,))
     waiting: deque[Future[Batch]] = deque()
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from andrea.errors import RunError
-from andrea.files import storing
+from andrea.errors import DataError, RunError
+from andrea.files import require_file, storing
 
 _PATIENCE = 0.5  # seconds: others may look at the lock for a moment
 
@@ -21,8 +21,9 @@ class RunLock:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = _open_locked(folder)
             try:
+                require_file(folder / "pid")  # writing to a pipe waits for a reader
                 (folder / "pid").write_text(f"{os.getpid()}\n")
-            except OSError:
+            except (OSError, DataError):
                 self.release()
                 raise
 

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from andrea.files import require_file, storing
 from andrea.progress import Progress
+from andrea.terminal import harmless
 
 _LOG_SECONDS = 10.0
 _SMOOTH = 0.98  # of the loss that is shown; nothing depends on it
@@ -34,6 +35,7 @@ class Log:
         """One or more lines that stay."""
         if self._progress is not None:
             self._progress.close()
+        text = harmless(text)  # it may quote a file
         print(text, file=sys.stderr, flush=True)
         self._write(text)
 
