@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from andrea.engine.layout import count
 from andrea.export.facts import Facts
-from andrea.talk.reply import harmless
+from andrea.terminal import harmless
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!~$&])")
 _BLANKS = re.compile("[\\s\x00-\x1f\x7f-\x9f]+")
