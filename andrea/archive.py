@@ -24,6 +24,7 @@ from andrea.files import (
     write_atomic,
     write_json,
 )
+from andrea.paths import archived_steps
 from andrea.training.runfolder import free_name
 
 MANIFEST = "manifest.json"
@@ -35,7 +36,7 @@ PROVENANCE = ("dataset", "bucket", "revision", "licence", "provenance")
 def archive(experiment: Experiment, root: Path) -> None:
     """Copy every archived step of the run to results/; raises RunError or DataError when something is missing."""
     name, last = experiment.name, experiment.train.steps
-    steps = sorted(int(p.name) for p in (root / "runs" / name / "archive").glob("*") if p.name.isdecimal())
+    steps = archived_steps(root / "runs" / name)
     if last not in steps:
         raise RunError(
             f"the run of {name} must have archived its last step, {last}",

@@ -12,10 +12,11 @@ from typing import Any
 from andrea.bandit import Bandit
 from andrea.batches import Batches
 from andrea.errors import RunError
-from andrea.experiment import SUFFIX, Experiment, load
+from andrea.experiment import Experiment, load
 from andrea.files import read_json
 from andrea.fingerprint import fingerprint
 from andrea.firehose import open_firehose
+from andrea.paths import experiment_file
 from andrea.recordfile import Record, read_records
 from andrea.tokenizer import Tokenizer
 from andrea.training.data import TrainingData, open_data
@@ -46,7 +47,7 @@ def open_audit(target: str, experiment_path: Path, root: Path) -> Audited:
     if path.is_dir() or target.endswith(_STATE):
         folder = _run_folder(path)
         name = folder.name.split(".")[0]
-        experiment = load(root / "experiments" / f"{name}{SUFFIX}.json")
+        experiment = load(root / experiment_file(name))
     else:
         experiment = load(experiment_path)
         folder = root / "runs" / experiment.name

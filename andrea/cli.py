@@ -13,7 +13,7 @@ from pathlib import Path
 
 from andrea import __version__
 from andrea.errors import AndreaError
-from andrea.experiment import SUFFIX, Experiment, load
+from andrea.experiment import Experiment, load
 from andrea.talk.commands import add_commands
 
 Command = Callable[[argparse.Namespace], int]
@@ -29,12 +29,10 @@ stages:      pull, tokenizer, tokens, train, archive, report (the megachat stage
 
 def find_experiment(name: str) -> Path:
     """A path as it is; a bare name (`ANDREA-TINY`, `tiny`) as experiments/ANDREA-TINY-TRAIN.json."""
+    from andrea.paths import experiment_file, full_name
+
     path = Path(name)
-    if path.suffix == ".json":
-        return path
-    stem = name.upper().replace("_", "-")
-    stem = stem if stem.startswith("ANDREA-") else f"ANDREA-{stem}"
-    return Path("experiments") / f"{stem}{SUFFIX}.json"
+    return path if path.suffix == ".json" else Path(experiment_file(full_name(name)))
 
 
 def _experiment(args: argparse.Namespace) -> Experiment:

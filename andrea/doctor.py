@@ -4,6 +4,7 @@ Each line is one check; a check that fails says what must hold, what was found a
 very small model for a step in every precision that the card has and compares the loss with the CPU engine's.
 """
 
+import dataclasses
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
@@ -94,7 +95,9 @@ def _kernels() -> str:
 
 
 def _train(precision: str) -> TrainSpec:
-    return TrainSpec("cuda", precision, 1, 4, 1, False, 2, 2, 1e-2, 0.1, 0, 0.9, 0.999, 1e-8, 0.1, 1.0, 1)
+    from andrea.engine.cuda.inference import bare_spec
+
+    return dataclasses.replace(bare_spec(precision), batch_size=4, weight_decay=0.1, clip=1.0)
 
 
 def _installed(package: str) -> str:

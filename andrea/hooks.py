@@ -23,6 +23,7 @@ from andrea.errors import AndreaError, EngineError, RunError
 from andrea.estimate import CPU_MACHINE, cpu_seconds
 from andrea.experiment import SUFFIX, Experiment, load
 from andrea.paths import short_name
+from andrea.training.gate import HALTED
 from andrea.training.resume import check_target
 from andrea.training.runfolder import stands_at
 
@@ -198,7 +199,7 @@ def stopped(root: Path, names: Iterable[str], since: float) -> list[str]:
         if (root / "results" / name / "model.bin").exists() or not pid.exists() or pid.stat().st_mtime < since:
             continue
         steps = steps_in(pid.parent / "checkpoints")
-        if (pid.parent / "halted").exists():
+        if (pid.parent / HALTED).exists():
             lines.append(f"{name}: halted by its coherence gate, see {pid.parent / 'train.log'}")
             continue
         saved = (

@@ -22,6 +22,12 @@ def short_name(name: str) -> str:
     return name.removeprefix("ANDREA-").lower().replace("-", "_")
 
 
+def full_name(name: str) -> str:
+    """The opposite, as people type it: tiny, ANDREA-12M, 12m_fp32."""
+    stem = name.upper().replace("_", "-")
+    return stem if stem.startswith("ANDREA-") else f"ANDREA-{stem}"
+
+
 def raw_datasets(experiments: list[Experiment]) -> dict[str, RawDataset]:
     """Manifest -> data set, over all experiments; ExperimentError when one place would hold the text of two folders."""
     found: dict[str, RawDataset] = {}
@@ -83,6 +89,11 @@ def archive_manifest(experiment: Experiment) -> str:
 
 def report_file(experiment: Experiment) -> str:
     return f"results/{experiment.name}/report.html"
+
+
+def archived_steps(run: Path) -> list[int]:
+    """Steps whose samples and state lie in archive/ of a run folder, in order."""
+    return sorted(int(path.name) for path in (run / "archive").glob("*") if path.name.isdecimal())
 
 
 def every_file(experiment: Experiment) -> list[str]:

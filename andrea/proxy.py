@@ -70,9 +70,9 @@ def train(
     """Train an experiment to its `train.steps`, or go on with it. Returns 0 when the model is published.
 
     Returns 75 when a signal or `stop_after` (a step) ended it early, with a checkpoint, and 76 when the coherence gate
-    halted it, with one too. `checkpoint` names the one to
-    go on from instead of the newest. Data, runs and results lie under `root`. Raises an AndreaError for what the user
-    can mend: RunError, CheckpointError, DataError, StorageError, EngineError, ExperimentError.
+    halted it, with one too. `checkpoint` names the one to go on from instead of the newest. Data, runs and results lie
+    under `root`. Raises an AndreaError for what the user can mend: RunError, CheckpointError, DataError, StorageError,
+    EngineError, ExperimentError.
     """
     if stop_after is not None and stop_after < 0:
         raise RunError("--stop-after must be a step, 0 or more", got=stop_after, fix="leave it out to train to the end")
@@ -140,7 +140,7 @@ def _find(run: Run, checkpoint: Path | None, log: Log) -> Start:
 
 def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitStack, log: Log) -> Trainer:
     """Open the engine, cut the run files back to the start, and put the loop together."""
-    e, data, begin = run.experiment, run.data, start.checkpoint
+    e, data, step = run.experiment, run.data, start.checkpoint.step
     batches = Batches(data.train, e.model.context, e.train.batch_size, e.train.seed)
     heldout = {
         source: hold_out(source, tokens, e.model.context, e.validation.blocks, data.tokenizer.token_bytes)
@@ -151,20 +151,17 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     firehose = open_firehose(e, batches, polished=polished)
     gate = Gate(e.samples, known_words(data.train, data.tokenizer))
     position = open_position(start, firehose, e)
-    engine = open_engine(e, threads)
+    engine = _open_engine(e, start, threads)
     run = replace(run, made_with={**run.made_with, **engine.versions()})
-    if start.state is not None:
-        engine.restore(start.state.get("engine", {}))
-    engine.load(begin.weights, begin.m, begin.v, begin.step)
     _announce(run, start, engine, batches, log)
     samples = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)
     gate.recall(samples)
     pinned = frozenset({e.polish.at_step} if e.polish else ())
     # a kill may have come before it
-    prune(run.files.checkpoints, e.checkpoints, run.history.losses, begin.step, pinned)
+    prune(run.files.checkpoints, e.checkpoints, run.history.losses, step, pinned)
     stamp = {"fingerprint": run.mark, "versions": run.made_with}
     in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
-    saved = begin.step if in_place else None
+    saved = step if in_place else None
     writer = Writer(run.files, e.checkpoints, stamp, saved=saved, pinned=pinned, events=run.events)
     stack.callback(writer.close)
     return Trainer(
@@ -185,6 +182,15 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
         events=run.events,
         fingerprint=run.mark,
     )
+
+
+def _open_engine(experiment: Experiment, start: Start, threads: int) -> Engine:
+    """The engine in the state of `start`."""
+    engine, begin = open_engine(experiment, threads), start.checkpoint
+    if start.state is not None:
+        engine.restore(start.state.get("engine", {}))
+    engine.load(begin.weights, begin.m, begin.v, begin.step)
+    return engine
 
 
 def _announce(run: Run, start: Start, engine: Engine, batches: Batches, log: Log) -> None:

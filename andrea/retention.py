@@ -59,7 +59,8 @@ def clean_temporary(folder: Path) -> None:
     """Remove what a kill in the middle of a write has left in `folder`; only who holds the run's lock may."""
     with storing(folder):
         for temporary in folder.glob(".*.tmp"):
-            temporary.unlink()
+            if not temporary.is_dir():  # a folder is an export's, which nobody's lock guards
+                temporary.unlink()
 
 
 def _is_ours(state: Path, fingerprint: str) -> bool:

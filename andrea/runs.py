@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from andrea.checkpoint import steps_in
 from andrea.errors import AndreaError, DataError
-from andrea.experiment import SUFFIX, load
+from andrea.experiment import load
 from andrea.files import read_json, refuse_constant
 from andrea.hooks import trainers
+from andrea.paths import experiment_file
 from andrea.progress import short_time
 from andrea.training.gate import HALTED
 from andrea.training.runfolder import RECORD
@@ -99,7 +100,7 @@ def _of_how_many(root: Path, name: str) -> str:
     if "." in name:
         return ""
     try:
-        return f" of {load(root / 'experiments' / f'{name}{SUFFIX}.json').train.steps:,}"
+        return f" of {load(root / experiment_file(name)).train.steps:,}"
     except AndreaError:
         return " of ?"
 

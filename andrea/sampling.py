@@ -4,7 +4,7 @@ A prompt is a user turn; the model writes the reply. An empty prompt is BOS alon
 itself. The text shown ends where the reply does, before the next user turn or document; `raw` is all of it.
 """
 
-from andrea.engine import Engine
+from andrea.engine import Choice, Engine
 from andrea.errors import ExperimentError
 from andrea.experiment import Experiment
 from andrea.megachat import SEPARATOR, USER, prompt_text
@@ -29,9 +29,7 @@ class Sampler:
     def sample(self, engine: Engine, step: int) -> list[Record]:
         """One record a prompt, from the engine's weights; the same weights and step give the same text."""
         spec = self.spec
-        drawn = engine.generate(
-            self.prompts, spec.tokens, temperature=spec.temperature, top_k=spec.top_k, seed=self.seed, step=step
-        )
+        drawn = engine.generate(self.prompts, spec.tokens, Choice(spec.temperature, spec.top_k), self.seed, step)
         return [self._record(step, prompt, ids) for prompt, ids in zip(spec.prompts, drawn, strict=True)]
 
     def _encode(self, prompt: str) -> list[int]:

@@ -19,9 +19,10 @@ from rows import append, row
 from timing import microseconds
 from train_step import PRECISIONS, batches, opened, step_times, torch_settings, variant
 
+from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.cuda.matrix import Call
-from andrea.engine.cuda.model import BLOCK, Model, Op
+from andrea.engine.cuda.model import Model, Op
 from andrea.experiment import Experiment
 
 Calls = list[list[Call]]  # of one op, for each layer that has it

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine import Snapshot
+from andrea.engine import Choice, Snapshot
 from andrea.engine.plan import MemoryPlan
 from andrea.experiment import Experiment
 from andrea.philox import generator
@@ -50,7 +50,10 @@ class FakeEngine:
         return losses, norms
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
-        return Snapshot(self.step, self.weights.copy(), self.m.copy(), self.v.copy())
+        places = into or Snapshot(0, *(np.empty_like(self.weights) for _ in range(3)))
+        for place, values in zip((places.weights, places.m, places.v), (self.weights, self.m, self.v), strict=True):
+            np.copyto(place, values)
+        return Snapshot(self.step, places.weights, places.m, places.v)
 
     def state(self) -> dict[str, object]:
         return {}
@@ -63,9 +66,7 @@ class FakeEngine:
     def evaluate(self, blocks: NDArray[np.int32]) -> NDArray[np.float64]:
         return blocks.sum(axis=1) * 1e-3 + float(np.abs(self.weights[:10]).sum())
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, *, temperature: float, top_k: int, seed: int, step: int
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         self.on_generate(step)
         first = int(self.weights[0] * 1e4) % 7
         return [

@@ -129,11 +129,17 @@ class PaperLibrary:
         return lambda: None
 
 
-def built(experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, plain: bool) -> tuple[Any, PaperDevice]:
+def on_paper(monkeypatch: pytest.MonkeyPatch) -> PaperDevice:
+    """The device and the library that the next engine gets."""
     device = PaperDevice()
     device.stream = PaperStream()  # type: ignore[assignment]
     monkeypatch.setattr(engine_module, "Device", lambda: device)
     monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    return device
+
+
+def built(experiment: Experiment, monkeypatch: pytest.MonkeyPatch, *, plain: bool) -> tuple[Any, PaperDevice]:
+    device = on_paper(monkeypatch)
     engine = engine_module.CudaEngine(experiment.shape, experiment.train, plain=plain)
     vectors = [np.zeros(count(experiment.shape), np.float32)] * 3
     engine.load(*vectors, 0)
@@ -161,7 +167,7 @@ def test_every_launch_fits_its_signature(
     batch = np.zeros((3, train.batch_size, shape.context + 1), np.int32)
     engine.run(batch, np.full(3, 1e-3))
     engine.evaluate(batch[0][:5])
-    engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)
+    engine.generate([[1, 2], [3], [4], [5], [6]], 3, Choice(1.0, 3), seed=1, step=1)
 
 
 def test_fp8_casts_are_one_for_each_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +190,7 @@ def test_fp8_goes_on_with_the_restored_history(monkeypatch: pytest.MonkeyPatch) 
     """The first step after a resume must scale as it would have without the stop; building runs a step of its own."""
     experiment = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json"))
     first, _ = built(experiment, monkeypatch, plain=False)
-    device = PaperDevice()
-    device.stream = PaperStream()  # type: ignore[assignment]
-    monkeypatch.setattr(engine_module, "Device", lambda: device)
+    device = on_paper(monkeypatch)
     engine = engine_module.CudaEngine(experiment.shape, experiment.train)
     history = np.random.default_rng(1).random((36, 16), np.float32)
     with pytest.raises(CheckpointError, match="FP8"):
@@ -202,20 +206,15 @@ def test_fp8_goes_on_with_the_restored_history(monkeypatch: pytest.MonkeyPatch) 
 def test_fp8_needs_a_card_that_has_it(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """cuBLASLt would only say that it knows no algorithm."""
     experiment = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json"))
-    device = PaperDevice()
+    device = on_paper(monkeypatch)
     device.capability = capability
-    monkeypatch.setattr(engine_module, "Device", lambda: device)
-    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
     with pytest.raises(EngineError, match=r"compute capability 8\.9"):
         engine_module.CudaEngine(experiment.shape, experiment.train)
 
 
 def test_a_model_in_use_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """chat, sample and eval go through the same gate, with a batch of their own, past the end of the context as well."""
-    device = PaperDevice()
-    device.stream = PaperStream()  # type: ignore[assignment]
-    monkeypatch.setattr(engine_module, "Device", lambda: device)
-    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    device = on_paper(monkeypatch)
     shape = load(Path("experiments/ANDREA-12M-TRAIN.json")).shape
     engine = CudaInference(shape, "bf16")
     engine.take(np.zeros(count(shape), np.float32))
@@ -227,16 +226,27 @@ def test_a_model_in_use_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words.view(np.float32)[[1, 3]].tolist() == [0.5, 0.75] and words[2] == 3
 
 
+def test_a_model_trained_in_fp8_is_used_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a run's history every tensor had the scale of a first step for ever, and older cards refused such a model."""
+    device = on_paper(monkeypatch)
+    device.capability = (8, 0)
+    shape = load(Path("experiments/ANDREA-12M-FP8-TRAIN.json")).shape
+    engine = CudaInference(shape, "fp8")
+    engine.take(np.zeros(count(shape), np.float32))
+    assert engine.losses(np.zeros((1, shape.context + 1), np.int32)).shape == (1, shape.context)
+    assert "engine cuda: bf16" in engine.describe() and "fp8's scales stay with the run" in engine.describe()
+    assert not any("fp8" in name for name in device.launches)
+
+
 def test_a_foreign_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """State files are data from outside: a wrong one must not become a loss scale or an algorithm."""
     experiment = load(Path("experiments/ANDREA-120M-TRAIN.json"))
-    device = PaperDevice()
-    monkeypatch.setattr(engine_module, "Device", lambda: device)
-    monkeypatch.setattr(engine_module, "CublasLt", PaperLibrary)
+    on_paper(monkeypatch)
     engine = engine_module.CudaEngine(experiment.shape, experiment.train)
     good = engine.state()
     assert good["loss_scale"] == 65536.0
     wrong = ({"loss_scale": float("nan")}, {"loss_scale": 0.5}, {"counters": [1, -1, 0]}, {"counters": None})
+    wrong += ({"counters": [float("inf"), 0, 0]}, {"counters": [2**31, 0, 0]}, {"loss_scale": float("inf")})
     for change in (
         *wrong,
         {"algorithms": {"x": "zz"}},
@@ -245,7 +255,8 @@ def test_a_foreign_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(CheckpointError, match="the CUDA engine's state"):
             engine.restore({**good, **change})
-    engine.restore({})
+    with pytest.raises(CheckpointError, match="the CUDA engine's state"):
+        engine.restore({})  # no engine but this one resumes the run, and a fresh loss scale would change its bits
     engine.restore({**good, "loss_scale": 128.0, "counters": [3, 0, 2]})
     assert engine.state()["loss_scale"] == 128.0
     assert engine.skipped == 2

@@ -10,7 +10,7 @@ from e4m3 import LARGEST, decode, encode
 from andrea.engine.arena import plan_memory
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8, matrix_fp8
-from andrea.engine.cuda.model import LN_ROWS
+from andrea.engine.cuda.blocks import LN_ROWS
 from andrea.engine.cuda.nvrtc import KERNELS
 from andrea.engine.cuda.weights import copied_elements, copies
 from andrea.errors import CheckpointError
@@ -113,7 +113,7 @@ def test_every_block_has_a_place_for_its_maximum(rows: int, context: int) -> Non
     """And each tensor's places begin at 16 bytes, or the gate refuses a model of odd size."""
     places = fp8.parts(Shape(101, 96, 3, 2, context, tied_head=True), rows)
     assert places % 4 == 0
-    assert places >= max(fp8.CAST_BLOCKS, -(-rows * context // fp8.NORM_ROWS), SLABS)
+    assert places >= max(fp8.CAST_BLOCKS, -(-rows * context // LN_ROWS), SLABS)
 
 
 def test_constants_stand_the_same_on_both_sides() -> None:
@@ -130,4 +130,3 @@ def test_constants_stand_the_same_on_both_sides() -> None:
     for name, value in sides.items():
         assert f"{name} = {value}" in text, name
     assert f"scale_for(top, {fp8._SPARE})" in text
-    assert fp8.NORM_ROWS == LN_ROWS

@@ -5,7 +5,7 @@ import pytest
 from compare import assert_close
 from engine_cases import SHAPE, UNTIED, batches, engine, rates, start_weights
 
-from andrea.engine import Engine, blas
+from andrea.engine import Choice, Engine, blas
 from andrea.engine.layout import count, views
 from andrea.engine.reference import KERNELS as TWINS
 from andrea.errors import EngineError
@@ -71,7 +71,7 @@ def test_evaluation_and_text_leave_training_alone() -> None:
     for i in range(4):
         busy.run(data[i : i + 1], lrs[i : i + 1])
         busy.evaluate(batches(1, 5)[0])
-        busy.generate([[1, 2]], 9, temperature=1.0, top_k=3, seed=1, step=i)
+        busy.generate([[1, 2]], 9, Choice(1.0, 3), seed=1, step=i)
     assert state(plain) == state(busy)
 
 

@@ -31,7 +31,7 @@ def test_greedy_is_the_argmax_of_the_forward_pass(shape: Shape, prompt: list[int
     """Guards the cache: each token is the likeliest one after everything before it."""
     made = engine(shape)
     room = shape.context - len(prompt)
-    found = made.generate([prompt], room, temperature=0.0, top_k=0, seed=1, step=0)[0]
+    found = made.generate([prompt], room, Choice(0.0, 0), seed=1, step=0)[0]
     text = list(prompt)
     for token in found:
         logits = next_logits(made, text)
@@ -42,22 +42,22 @@ def test_greedy_is_the_argmax_of_the_forward_pass(shape: Shape, prompt: list[int
 def test_beyond_the_context() -> None:
     """Guards the rule for a full context: the last half stays, and text goes on as if it had been the prompt."""
     made = engine(ROOMY)
-    long = made.generate([[5, 6]], 60, temperature=0.0, top_k=0, seed=1, step=0)[0]
+    long = made.generate([[5, 6]], 60, Choice(0.0, 0), seed=1, step=0)[0]
     assert len(long) == 60
     text = [5, 6, *long]
     kept = text[21:41]  # token 40 comes from a full context; for the next one the last 20 tokens are run again
-    assert made.generate([kept], 20, temperature=0.0, top_k=0, seed=1, step=0)[0] == text[41:61]
+    assert made.generate([kept], 20, Choice(0.0, 0), seed=1, step=0)[0] == text[41:61]
 
 
 def test_streams_by_prompt_and_step() -> None:
     """Guards the random numbers: they belong to (seed, step, prompt index), not to what was generated before."""
     made = engine()
-    settings = {"temperature": 1.3, "top_k": 0, "seed": 1}
-    together = made.generate([[1], [2], [1]], 6, **settings, step=5)
-    assert together == made.generate([[1], [2], [1]], 6, **settings, step=5)
-    assert together[:2] == made.generate([[1], [2]], 6, **settings, step=5)
+    choice = Choice(1.3, 0)
+    together = made.generate([[1], [2], [1]], 6, choice, seed=1, step=5)
+    assert together == made.generate([[1], [2], [1]], 6, choice, seed=1, step=5)
+    assert together[:2] == made.generate([[1], [2]], 6, choice, seed=1, step=5)
     assert together[0] != together[2]
-    assert together != made.generate([[1], [2], [1]], 6, **settings, step=6)
+    assert together != made.generate([[1], [2], [1]], 6, choice, seed=1, step=6)
 
 
 def test_choose() -> None:
@@ -125,14 +125,13 @@ def test_one_random_number_a_token() -> None:
 def test_bad_prompts(prompt: list[int], words: str) -> None:
     """Guards memory and the context's end."""
     with pytest.raises(EngineError, match=words):
-        engine().generate([[1], prompt], 3, temperature=0.0, top_k=0, seed=1, step=0)
+        engine().generate([[1], prompt], 3, Choice(0.0, 0), seed=1, step=0)
 
 
 @pytest.mark.parametrize(
-    "change", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}]
+    "choice", [Choice(-1.0, 0), Choice(float("nan"), 0), Choice(1.0, -1), Choice(1.0, 0, 0.0), Choice(1.0, 0, 1.1)]
 )
-def test_bad_settings(change: dict[str, float]) -> None:
+def test_bad_settings(choice: Choice) -> None:
     """Guards against settings that mean nothing."""
-    settings = {"temperature": 1.0, "top_k": 0} | change
     with pytest.raises(EngineError, match="tokens and top_k"):
-        engine().generate([[1]], 3, **settings, seed=1, step=0)  # type: ignore[arg-type]
+        engine().generate([[1]], 3, choice, seed=1, step=0)

@@ -22,8 +22,7 @@ def inference(shape: Shape, threads: int = 1) -> CpuInference:
 @pytest.mark.parametrize("choice", [Choice(0.0, 0), Choice(1.2, 5), Choice(1.0, 0, 0.7)], ids=["greedy", "k", "p"])
 def test_a_stream_is_what_training_samples(shape: Shape, choice: Choice) -> None:
     """The same bits, also past a full context: shared activations must not spill into the cache."""
-    settings = {"temperature": choice.temperature, "top_k": choice.top_k, "top_p": choice.top_p}
-    want = engine(shape).generate([[5, 6]], 70, seed=1, step=3, **settings)[0]
+    want = engine(shape).generate([[5, 6]], 70, choice, seed=1, step=3)[0]
     made = inference(shape)
     assert list(made.stream([5, 6], 70, choice, 1, 3)) == want
     made.losses(np.zeros((2, shape.context + 1), np.int32))

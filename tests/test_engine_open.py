@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from andrea.engine import open_engine, versions
+from andrea.engine import open_engine, open_inference, versions
 from andrea.engine.layout import count
 from andrea.engine.loops import cache
 from andrea.errors import EngineError
@@ -38,6 +38,13 @@ def test_cuda_says_what_to_do(tiny: Experiment) -> None:
         open_engine(wanted, threads=1)
     assert "cuda13" in str(caught.value)
     assert '"engine": "cpu"' in str(caught.value)
+
+
+def test_a_model_in_use_needs_no_other_training(tiny: Experiment) -> None:
+    """`andrea chat --engine cuda` without a card told people to edit the experiment."""
+    with pytest.raises(EngineError) as caught:
+        open_inference(tiny.shape, "cuda", "bf16", threads=1)
+    assert "leave out --engine cuda" in str(caught.value) and "train section" not in str(caught.value)
 
 
 def test_versions() -> None:

@@ -9,7 +9,7 @@ import pytest
 from paper_trace import SIDE, contents, races, traced
 from test_cuda_binding import EXPERIMENTS, built
 
-from andrea.engine import buffers_cuda
+from andrea.engine import Choice, buffers_cuda
 from andrea.engine.arena import plan_memory
 from andrea.engine.cuda import model as model_module
 from andrea.engine.recompute import shared
@@ -95,7 +95,7 @@ def test_shipped_experiments_bind(name: str, microbatches: int, monkeypatch: pyt
     assert launched("attn_fwd") == captured * (2 * layers - 1) + 2 * layers
     batch = np.zeros((2, train.batch_size, shape.context + 1), np.int32)
     engine.run(batch, np.full(2, 1e-3))
-    assert len(engine.generate([[1, 2], [3], [4], [5], [6]], 3, temperature=1.0, top_k=3, seed=1, step=1)) == 5
+    assert len(engine.generate([[1, 2], [3], [4], [5], [6]], 3, Choice(1.0, 3), seed=1, step=1)) == 5
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 16])

@@ -38,6 +38,12 @@ def test_what_changes_the_steps_changes_the_fingerprint(change: tuple[str, str, 
     assert mark(change).digest != mark().digest
 
 
+def test_engine_and_recompute_do_too() -> None:
+    """docs/ANDREA.md promises a run of its own for each, and the CUDA engine relies on never meeting a state of the CPU's."""
+    cuda, again = ("train", "engine", "cuda"), ("train", "recompute", True)
+    assert len({mark().digest, mark(cuda).digest, mark(cuda, again).digest}) == 3
+
+
 def test_so_do_tokens_and_tokenizer() -> None:
     """The same settings on other data are another run."""
     assert len({mark().digest, mark(tokens="u").digest, mark(tokenizer="y").digest}) == 3

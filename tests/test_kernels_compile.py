@@ -6,9 +6,9 @@ import pytest
 
 from andrea.engine import buffers_cuda
 from andrea.engine.cuda import generate, matrix, nvrtc
-from andrea.engine.cuda.engine import WIDEST
+from andrea.engine.cuda.blocks import norm_defines
+from andrea.engine.cuda.checks import WIDEST
 from andrea.engine.cuda.gate import signatures
-from andrea.engine.cuda.model import norm_defines
 from andrea.errors import AndreaError, EngineError
 
 FILES = sorted(path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.name.startswith("attention"))

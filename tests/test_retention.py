@@ -7,7 +7,7 @@ import pytest
 
 from andrea.checkpoint import Checkpoint, bin_path, manifest_path, state_path, steps_in, write
 from andrea.experiment import CheckpointSpec
-from andrea.retention import clean, kept, prune
+from andrea.retention import clean, clean_temporary, kept, prune
 
 MINE = "f" * 64
 
@@ -65,3 +65,11 @@ def test_clean_removes_our_remains_and_nothing_else(tmp_path: Path) -> None:
     left = {path.name for path in tmp_path.iterdir()}
     assert not any("000100" in name or name.endswith(".tmp") for name in left)
     assert {"step_000050.bin", "step_000200.bin", "step_000300.json", "step_000300.bin"} <= left
+
+
+def test_a_killed_export_does_not_stop_training(tmp_path: Path) -> None:
+    """Its folder, beside the model, looked like a write of ours, and could not be removed as one."""
+    (tmp_path / ".export.17.tmp").mkdir()
+    (tmp_path / ".model.bin.17.tmp").touch()
+    clean_temporary(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".export.17.tmp"]

@@ -23,11 +23,11 @@ def babbling_from(step: int) -> Any:
         engine = FakeEngine(experiment)
         real = engine.generate
 
-        def generate(prompts: Any, tokens: int, **options: Any) -> Any:
-            if options["step"] >= step:
+        def generate(prompts: Any, tokens: int, choice: Any, seed: int, at: int) -> Any:
+            if at >= step:
                 return [[39] * tokens for _ in prompts]
             text = list(b"we can walk")
-            return [text for _ in real(prompts, tokens, **options)]
+            return [text for _ in real(prompts, tokens, choice, seed, at)]
 
         engine.generate = generate  # type: ignore[method-assign]
         return engine

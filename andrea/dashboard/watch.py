@@ -12,6 +12,7 @@ from andrea.dashboard.tail import BUDGET, Tail
 from andrea.errors import RunError
 from andrea.experiment import SUFFIX
 from andrea.hooks import is_locked
+from andrea.paths import archived_steps
 from andrea.training.events import EVENTS
 from andrea.training.runfolder import RECORD
 
@@ -90,8 +91,8 @@ class Watch:
     def _find_samples(self) -> None:
         """One reader for each file of samples: those of the archives in order, then the run's own."""
         file = f"{self.name}{_SAMPLES}"
-        archives = sorted((int(p.name), p.name) for p in (self.folder / "archive").glob("*") if p.name.isdecimal())
-        paths = [self.folder / "archive" / name / file for _, name in archives] + [self.folder / file]
+        archives = [self.folder / "archive" / str(step) for step in archived_steps(self.folder)]
+        paths = [folder / file for folder in (*archives, self.folder)]
         if paths != list(self._samples):
             self._samples = {path: self._samples.get(path) or self._reader(path) for path in paths}
 

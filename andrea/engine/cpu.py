@@ -120,19 +120,8 @@ class CpuEngine:
             self._workers.each(parts, run)
         return nats
 
-    def generate(
-        self,
-        prompts: list[list[int]],
-        tokens: int,
-        *,
-        temperature: float,
-        top_k: int,
-        seed: int,
-        step: int,
-        top_p: float = 1.0,
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.generate."""
-        choice = Choice(temperature, top_k, top_p)
         check_prompts(self._shape, prompts, tokens, choice)
         with blas.one_thread():
             return generate(self._generator, prompts, tokens, choice, seed, step)

@@ -73,18 +73,8 @@ class Engine(Protocol):
         """Nats of blocks (N, T+1), each summed over its T targets: (N,)."""
         ...
 
-    def generate(
-        self,
-        prompts: list[list[int]],
-        tokens: int,
-        *,
-        temperature: float,
-        top_k: int,
-        seed: int,
-        step: int,
-        top_p: float = 1.0,
-    ) -> list[list[int]]:
-        """`tokens` new tokens after each prompt, drawn as Choice says."""
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
+        """`tokens` new tokens after each prompt, drawn from the random numbers of (seed, step)."""
         ...
 
     def describe(self) -> str:

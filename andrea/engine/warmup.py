@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 
 from andrea.engine.cpu import CpuEngine
+from andrea.engine.interface import Choice
 from andrea.engine.layout import count
 from andrea.engine.loops import KERNELS
 from andrea.engine.loops.cache import drop_old, folder
@@ -31,5 +32,5 @@ def warm_up(train: TrainSpec) -> None:
     start = np.linspace(-1, 1, count(SMALL), dtype=np.float32)
     engine.load(start, start, start, 0)
     engine.run(np.zeros((1, 1, 4), np.int32), np.zeros(1))
-    engine.generate([[0]], 2, temperature=0.0, top_k=0, seed=0, step=0)
+    engine.generate([[0]], 2, Choice(0.0, 0), seed=0, step=0)
     drop_old()

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from andrea.engine.layout import count
 from andrea.export.facts import Facts
+from andrea.talk.reply import harmless
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!~$&])")
 _BLANKS = re.compile("[\\s\x00-\x1f\x7f-\x9f]+")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MOST = 2000  # characters of a text from a file
 
 _HEAD = """---
@@ -67,7 +67,7 @@ def line(text: str) -> str:
 
 def fenced(text: str) -> str:
     """Text as it is, in a block of its own."""
-    text = _CONTROL.sub("\ufffd", text[:_MOST])
+    text = harmless(text[:_MOST])
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"

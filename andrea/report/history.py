@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from andrea.errors import DataError
 from andrea.experiment import Experiment
+from andrea.paths import archived_steps
 from andrea.report.checked import Checked
 from andrea.runfiles import Record, read_records
 
@@ -39,12 +40,11 @@ def read_run(experiment: Experiment, root: Path) -> Run:
             fix=f"put the file back, or train anew: .venv/bin/andrea fresh {name}, then the same command again",
         )
     validations = [_checked_validation(record, path) for record in records if "validation" in record]
-    archives = sorted((int(p.name), p) for p in (folder / "archive").glob("*") if p.name.isdecimal())
     samples = [
         _checked_sample(record, file)
-        for step, archive in archives
+        for step in archived_steps(folder)
         if step <= last
-        for file in [archive / f"{name}.samples.json"]
+        for file in [folder / "archive" / str(step) / f"{name}.samples.json"]
         for record in read_records(file)
     ]
     return Run(steps, validations, samples)

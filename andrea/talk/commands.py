@@ -41,7 +41,7 @@ def _with_model(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _with_engine(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    text = "cpu (runs anywhere, always fp32) or cuda (in the precision of the training)"
+    text = "cpu (runs anywhere, always fp32) or cuda (in the precision of the training; fp8 in bf16)"
     command.add_argument("--engine", choices=("cpu", "cuda"), default="cpu", help=text)
     text = "processor threads for whole texts; a reply is made by one. They change the speed, not the bits"
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, metavar="N", help=text)

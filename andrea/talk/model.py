@@ -12,6 +12,7 @@ from andrea.checkpoint import Flat, read_weights
 from andrea.engine.layout import count
 from andrea.errors import CheckpointError, DataError
 from andrea.experiment import BYTES, Shape
+from andrea.paths import full_name
 from andrea.report.checked import Checked
 from andrea.tokenizer import Tokenizer, load
 from andrea.tokenizer.exported import MAX_SEGMENTS
@@ -42,8 +43,7 @@ def find_model(name: str) -> Path:
         return path
     if (path / MODEL).is_file():
         return path / MODEL
-    stem = name.upper().replace("_", "-")
-    found = Path("results") / (stem if stem.startswith("ANDREA-") else f"ANDREA-{stem}") / MODEL
+    found = Path("results") / full_name(name) / MODEL
     if "/" not in name and found.is_file():
         return found
     known = sorted(p.parent.name for p in Path("results").glob(f"*/{MODEL}"))

@@ -6,10 +6,9 @@ samples before the checkpoint. A stop may cut the first two short: what is due a
 when the run goes on.
 """
 
-import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +20,7 @@ from andrea.evaluate import HeldOut, Rates, evaluate
 from andrea.experiment import Experiment
 from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
-from andrea.runfiles import History, step_record
+from andrea.runfiles import History, Record, step_record
 from andrea.sampling import Sampler
 from andrea.schedule import lrs
 from andrea.training.events import Events
@@ -88,31 +87,33 @@ class Trainer:
         losses, norms = (values.tolist() for values in self.engine.run(ids, rates))
         seconds = (time.perf_counter() - began) / len(sources)
         self._pace = seconds if self._pace is None else 0.5 * (self._pace + seconds)
-        good = next((i for i in range(len(losses)) if not math.isfinite(losses[i] + norms[i])), len(losses))
-        number = self.position.window.number
-        columns = zip(sources, losses, norms, rates.tolist(), strict=True)
+        number, columns = self.position.window.number, zip(sources, losses, norms, rates.tolist(), strict=True)
         records = [
             step_record(step + i, source, number, loss, norm, lr, 1e3 * seconds)
             for i, (source, loss, norm, lr) in enumerate(columns, 1)
         ]
-        full = good == len(losses) and self.position.advance(losses, self.firehose)
-        learned = self.firehose.learned() if full else {}
-        if learned:
-            records[-1]["firehose"] = learned
+        self._record(records, sources, losses)
+        self.writer.check()
+        self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
+
+    def _record(self, records: list[Record], sources: Sequence[str], losses: list[float]) -> None:
+        """Go on past the steps of `records`. EngineError at the first that is not finite, which is the last on record."""
+        good = next((i for i, r in enumerate(records) if r["loss"] is None or r["norm"] is None), len(records))
+        if good == len(records) and self.position.advance(losses, self.firehose):
+            learned = self.firehose.learned()
+            records[-1] |= {"firehose": learned} if learned else {}
         self.history.add_steps(records[: good + 1])
         for record in records[:good]:
             if record["norm"] == 0:
                 self.log.say(
                     f"step {record['step']:,}: no update, a gradient overflowed (in fp16 the loss scale goes down)"
                 )
-        if good < len(losses):
+        if good < len(records):
             self.history.file.flush()
             self.writer.wait()
             raise nonfinite_error(
                 records[good], sources[:good], self.position, self.batches, self.sampler.tokenizer, self.writer
             )
-        self.writer.check()
-        self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
 
     def _size(self, target: int) -> int:
         """Steps of the next call: until something is due, and as many as fit the time. The window may end before."""

@@ -14,6 +14,7 @@ from andrea.checkpoint import bin_path, manifest_path, state_path, steps_in
 from andrea.errors import DataError
 from andrea.experiment import Experiment
 from andrea.files import read_json, storing, sync_folder, write_atomic, write_json
+from andrea.paths import archived_steps
 from andrea.recordfile import read_records, to_array
 
 SECTION = "polish.json"  # marks the archive of a pivot, and says what began there
@@ -40,7 +41,7 @@ def archive_pivot(experiment: Experiment, folder: Path, step: int) -> None:
 def rejoin_samples(folder: Path, name: str) -> None:
     """Put the samples that a pivot has archived back before those made since, so that any checkpoint may be chosen."""
     file = folder / f"{name}.samples.json"
-    for step in sorted(_archived(folder), reverse=True):
+    for step in reversed(archived_steps(folder)):
         archive = folder / "archive" / str(step)
         if (archive / SECTION).exists():
             now, earlier = read_records(file), read_records(archive / file.name)
@@ -68,15 +69,11 @@ def set_aside(experiment: Experiment, folder: Path, step: int) -> Path | None:
             for part in (manifest_path(binary), state_path(binary), binary):
                 if part.exists():
                     os.rename(part, aside / part.name)
-        for old in _archived(folder):
+        for old in archived_steps(folder):
             if old > step:
                 os.rename(folder / "archive" / str(old), aside / "archive" / str(old))
         sync_folder(checkpoints)
     return aside
-
-
-def _archived(folder: Path) -> list[int]:
-    return [int(path.name) for path in (folder / "archive").glob("*") if path.name.isdecimal()]
 
 
 def _is_obsolete(checkpoints: Path, step: int, experiment: Experiment) -> bool:

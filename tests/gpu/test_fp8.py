@@ -7,6 +7,7 @@ import pytest
 from card import Card
 from test_engine import SHAPE, cpu, opened, rates, same, spec, state, tokens
 
+from andrea.engine import Choice
 from andrea.engine.cuda import fp8
 from andrea.engine.cuda.engine import CudaEngine
 
@@ -69,7 +70,7 @@ def test_resume_is_exact(cut: int) -> None:
     after.load(snapshot.weights, snapshot.m, snapshot.v, snapshot.step)
     assert after.state() == before.state()
     after.evaluate(tokens(1, 13)[0])
-    after.generate([[1, 2], [3]], 100, temperature=1.0, top_k=5, seed=1, step=1)
+    after.generate([[1, 2], [3]], 100, Choice(1.0, 5), seed=1, step=1)
     assert after.state() == before.state()
     second = after.run(batches[cut:], rates(n - cut))
     assert np.array_equal(np.concatenate([first[0], second[0]]), losses)

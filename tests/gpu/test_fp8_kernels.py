@@ -9,10 +9,10 @@ from e4m3 import decode, encode
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8
+from andrea.engine.cuda.blocks import LN_ROWS, norm_defines
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.matrix import PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Product, Scales, fast_product, plain_product
-from andrea.engine.cuda.model import LN_ROWS, norm_defines
 from andrea.engine.cuda.tensor import Tensor
 from andrea.experiment import Shape
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from card import DTYPES, PRECISIONS, Card, check, rounded
 
-from andrea.engine.cuda.model import loss_launch, norm_defines
+from andrea.engine.cuda.blocks import loss_launch, norm_defines
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.engine.reference import KERNELS
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_engine import PRECISIONS, SHAPE, opened, rates, same, state, tokens
 
+from andrea.engine import Choice
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.experiment import Shape
 
@@ -76,9 +77,8 @@ def test_evaluation_and_samples(precision: str, microbatches: int) -> None:
         engine.run(tokens(10, 8), rates(10))
     blocks = tokens(1, 13, DEEP, seed=1)[0]
     assert np.array_equal(kept.evaluate(blocks), again.evaluate(blocks))
-    settings = {"temperature": 0.9, "top_k": 5, "seed": 3, "step": 10}
-    prompts = [[1, 2], [3], list(range(70)), [7], [8, 9]]
-    assert kept.generate(prompts, 100, **settings) == again.generate(prompts, 100, **settings)
+    asked = ([[1, 2], [3], list(range(70)), [7], [8, 9]], 100, Choice(0.9, 5), 3, 10)
+    assert kept.generate(*asked) == again.generate(*asked)
     assert_same_run(kept, again, tokens(5, 8, seed=2))
 
 
@@ -89,5 +89,5 @@ def test_nothing_is_allocated_after_the_start() -> None:
     before = engine._device.free_bytes
     engine.run(tokens(70, 8), rates(70))
     engine.evaluate(tokens(1, 9)[0])
-    engine.generate([[1]], 100, temperature=1.0, top_k=5, seed=1, step=1)
+    engine.generate([[1]], 100, Choice(1.0, 5), seed=1, step=1)
     assert engine._device.free_bytes == before

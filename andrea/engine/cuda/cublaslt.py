@@ -104,20 +104,7 @@ class CublasLt:
         """
         depth = a.rows if a.transposed else a.columns
         assert depth == (b.columns if b.transposed else b.rows), f"{a} times {b}"
-        description = ctypes.c_void_p()
-        self._check("cublasLtMatmulDescCreate", ctypes.byref(description), self._compute, _TYPES["float32"])
-        for attribute, operand in ((_TRANSA, b), (_TRANSB, a)):
-            flag = ctypes.c_int(int(operand.transposed))
-            self._check(
-                "cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(flag), ctypes.c_size_t(4)
-            )
-        for attribute, operand in ((_SCALE_A, b), (_SCALE_B, a)):
-            if operand.scale:
-                pointer = ctypes.c_void_p(operand.scale)
-                self._check(
-                    "cublasLtMatmulDescSetAttribute", description, attribute, ctypes.byref(pointer), ctypes.c_size_t(8)
-                )
-        sources = (b, a, add or out, out)
+        description, sources = self._description(b, a), (b, a, add or out, out)
         layouts = [self._layout(operand, batch) for operand in sources]
         addresses = [ctypes.c_void_p(operand.tensor.address) for operand in sources]
         one, beta = ctypes.c_float(1.0), ctypes.c_float(0.0 if add is None else 1.0)
@@ -163,8 +150,7 @@ class CublasLt:
         for i, address in enumerate(addresses):
             settings.append((_ALIGNMENT_A + i, ctypes.c_uint32(min(256, address.value & -address.value))))
         for attribute, value in settings:
-            size = ctypes.c_size_t(ctypes.sizeof(value))
-            self._check("cublasLtMatmulPreferenceSetAttribute", preference, attribute, ctypes.byref(value), size)
+            self._set("MatmulPreference", preference, attribute, value)
         results, found = (_Result * _CANDIDATES)(), ctypes.c_int()
         self._check(
             "cublasLtMatmulAlgoGetHeuristic", self._handle, description, *layouts, preference,
@@ -175,6 +161,16 @@ class CublasLt:
             raise EngineError(f"cuBLASLt must know an algorithm for {name}", got=f"none for {key}", fix=INSTALL)
         return good
 
+    def _description(self, a: Operand, b: Operand) -> Any:
+        """What is done to the operands A and B of the library."""
+        description = ctypes.c_void_p()
+        self._check("cublasLtMatmulDescCreate", ctypes.byref(description), self._compute, _TYPES["float32"])
+        for flag, scale, operand in ((_TRANSA, _SCALE_A, a), (_TRANSB, _SCALE_B, b)):
+            self._set("MatmulDesc", description, flag, ctypes.c_int(int(operand.transposed)))
+            if operand.scale:
+                self._set("MatmulDesc", description, scale, ctypes.c_void_p(operand.scale))
+        return description
+
     def _layout(self, operand: Operand, batch: int) -> Any:
         """The operand as the library sees it: its rows are our columns."""
         layout = ctypes.c_void_p()
@@ -183,13 +179,13 @@ class CublasLt:
             ctypes.c_uint64(operand.columns), ctypes.c_uint64(operand.rows), ctypes.c_int64(operand.stride),
         )  # fmt: skip
         if batch > 1:
-            for attribute, value in (
-                (_BATCH_COUNT, ctypes.c_int32(batch)),
-                (_BATCH_STRIDE, ctypes.c_int64(operand.step)),
-            ):
-                size = ctypes.c_size_t(ctypes.sizeof(value))
-                self._check("cublasLtMatrixLayoutSetAttribute", layout, attribute, ctypes.byref(value), size)
+            self._set("MatrixLayout", layout, _BATCH_COUNT, ctypes.c_int32(batch))
+            self._set("MatrixLayout", layout, _BATCH_STRIDE, ctypes.c_int64(operand.step))
         return layout
+
+    def _set(self, kind: str, target: Any, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._check(f"cublasLt{kind}SetAttribute", target, attribute, ctypes.byref(value), size)
 
     def _check(self, function: str, *arguments: Any) -> None:
         code = getattr(self._lib, function)(*arguments)

@@ -4,7 +4,6 @@ A step (all microbatches, norm, clipping, AdamW) is one graph, replayed for a wi
 changes from step to step lies in device memory, and losses stay there until the window ends.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,25 +13,25 @@ from numpy.typing import NDArray
 from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
 from andrea.engine.checks import check_prompts, check_state, check_tokens
 from andrea.engine.cuda.arena import DeviceArena
-from andrea.engine.cuda.cublaslt import ALGORITHM_BYTES, CublasLt
+from andrea.engine.cuda.blocks import BLOCK
+from andrea.engine.cuda.checks import check_engine_state, check_sizes
+from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
 from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
-from andrea.engine.cuda.model import BLOCK, Model
+from andrea.engine.cuda.model import Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
 from andrea.engine.interface import Choice, Floats, Snapshot
 from andrea.engine.layout import count, parameters
 from andrea.engine.plan import MemoryPlan, make_plan
-from andrea.errors import CheckpointError, EngineError
+from andrea.errors import EngineError
 from andrea.experiment import Shape, TrainSpec
 
 FIRST_SCALE = 65536.0  # of fp16's loss; it halves within a few steps where that is too much
 GOOD, STREAK, SKIPPED = 6, 7, 8  # words of struct Control
-WIDEST = 4096  # width of a LayerNorm row in the registers of a warp
-SAMPLING_FLOATS = 1024  # of shared memory that sampling needs beside the scores
 ELEMENTS = 4 * BLOCK  # of one block of k_zero_grads
 
 
@@ -46,7 +45,7 @@ class CudaEngine:
             cuda_buffers(shape, self._rows, train.precision, train.microbatches, recompute=train.recompute)
         )
         self._device = device = Device()
-        _check_sizes(shape, device)
+        check_sizes(shape, device)
         arena = DeviceArena(device, self._plan)
         self._buffers: Mapping[str, Tensor] = {b.name: arena[b.name] for b in self._plan.buffers}
         self._library = CublasLt(device, train.precision, self._buffers["library"])
@@ -113,9 +112,7 @@ class CudaEngine:
             raise EngineError(
                 "restore() comes before the first load()", got="a started engine", fix="report this: it is a defect"
             )
-        if not state:
-            return  # the run was trained by the CPU engine so far
-        scale, counters, identity, algorithms = _checked(state)
+        scale, counters, identity, algorithms = check_engine_state(state)
         self._control.view(np.float32)[0] = scale
         self._control[[GOOD, STREAK, SKIPPED]] = counters
         if self._scales:
@@ -138,19 +135,8 @@ class CudaEngine:
             nats[start : start + len(part)] = self._device.read(self._buffers["sums"])[: len(part)]
         return nats
 
-    def generate(
-        self,
-        prompts: list[list[int]],
-        tokens: int,
-        *,
-        temperature: float,
-        top_k: int,
-        seed: int,
-        step: int,
-        top_p: float = 1.0,
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens for each prompt of 1 to T - 1 tokens; see andrea.engine.cuda.generate."""
-        choice = Choice(temperature, top_k, top_p)
         check_prompts(self._shape, prompts, tokens, choice)
         return self._sampler.generate(prompts, tokens, choice, seed, step)
 
@@ -265,34 +251,6 @@ class CudaEngine:
 
     def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)
-
-
-def _check_sizes(shape: Shape, device: Device) -> None:
-    """EngineError for what no kernel of ours can hold; head widths are checked by the plan."""
-    longest = device.shared_limit // 4 - SAMPLING_FLOATS  # sampling holds a score for each place in shared memory
-    rules = (("model.d_model", shape.d_model, WIDEST), ("model.context", shape.context, longest))
-    for name, value, limit in rules:
-        if value > limit:
-            fix = 'make the model smaller, or write "engine": "cpu"'
-            raise EngineError(
-                f"{name} must be at most {limit:,} for the CUDA engine on {device.name}", got=value, fix=fix
-            )
-
-
-def _checked(state: dict[str, Any]) -> tuple[float, list[int], str, dict[str, str]]:
-    """The parts of a state; CheckpointError when they are not what state() gives."""
-    try:
-        scale, counters = float(state["loss_scale"]), [int(c) for c in state["counters"]]
-        identity, algorithms = str(state["identity"]), dict(state["algorithms"])
-        fits = math.isfinite(scale) and scale >= 1 and len(counters) == 3 and min(counters) >= 0
-        fits = fits and all(len(bytes.fromhex(a)) == ALGORITHM_BYTES for a in algorithms.values())
-    except (KeyError, TypeError, ValueError) as cause:
-        raise CheckpointError(
-            "the CUDA engine's state must be whole", got=cause, fix="use another checkpoint"
-        ) from cause
-    if not fits:
-        raise CheckpointError("the CUDA engine's state must be in range", got=state, fix="use another checkpoint")
-    return scale, counters, identity, algorithms
 
 
 def _run(calls: list[Call]) -> None:

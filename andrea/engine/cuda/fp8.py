@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from andrea.engine.cuda.blocks import LN_ROWS
 from andrea.engine.cuda.weights import QKV, copies
 from andrea.engine.layout import MLP_RATIO, parameters
 from andrea.engine.plan import Buffer
@@ -26,8 +27,7 @@ CAPABILITY = (8, 9)  # the first cards that multiply such numbers
 E4M3 = "float8_e4m3"
 MATRICES = (QKV[0], "W_1", "W_2")  # of a layer; the first stands for the packed three
 HISTORY = 16  # steps
-CAST_BLOCKS = 1024  # of a cast, at most: each has a maximum of its own
-NORM_ROWS = 4  # of a LayerNorm's block, which has one too
+CAST_BLOCKS = 1024  # of a cast, at most: each has a maximum of its own, as each of a LayerNorm has
 WEIGHT_PARTS = 64  # blocks that look for a matrix's maximum
 SCALE_WORDS = 4  # struct Scale: back, to, and padding
 FIRST_INPUT = 8.0  # the largest number of an input, before one has been seen: inputs come from LayerNorm and GELU
@@ -61,7 +61,7 @@ def tensors(shape: Shape) -> int:
 
 def parts(shape: Shape, rows: int) -> int:
     """Places for the maxima of a tensor's blocks, for microbatches of `rows` rows; whole 16 bytes."""
-    return max(CAST_BLOCKS, -(-rows * shape.context // (4 * NORM_ROWS)) * 4)
+    return max(CAST_BLOCKS, -(-rows * shape.context // (4 * LN_ROWS)) * 4)
 
 
 def fp8_buffers(shape: Shape, rows: int) -> Iterator[Buffer]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.engine.buffers_cuda import PROMPT_ROWS
+from andrea.engine.cuda.blocks import BLOCK, WARP
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call
-from andrea.engine.cuda.model import WARP
 from andrea.engine.cuda.parameters import Parameters
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
@@ -23,7 +23,6 @@ from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.experiment import Shape
 from andrea.philox import generator
 
-BLOCK = 256
 ATTENTION_BLOCK = 128
 LINEAR_LANES = 2  # of k_token_linear
 PICK_BLOCK = 1024

@@ -1,4 +1,8 @@
-"""The CUDA engine for a model in use: the training engine with a small batch, whose optimizer is never run."""
+"""The CUDA engine for a model in use: the training engine with a small batch, whose optimizer is never run.
+
+A model that was trained in fp8 is used in bf16, as training itself samples: the scales of E4M3 numbers follow from the last
+training steps and belong to the run's state, which a model does not have.
+"""
 
 from collections.abc import Iterator
 
@@ -13,6 +17,8 @@ from andrea.engine.interface import Choice, Floats
 from andrea.errors import EngineError
 from andrea.experiment import Shape, TrainSpec
 
+_IN_USE = {"fp8": "bf16"}
+
 
 class CudaInference(CudaEngine):
     """Inference in `precision`; logits are rounded to 16 bits where that has them."""
@@ -22,7 +28,12 @@ class CudaInference(CudaEngine):
             raise EngineError(
                 f"precision must be one of {', '.join(ACT)}", got=precision, fix="leave out --engine cuda"
             )
-        super().__init__(shape, _train(precision))
+        self._trained = precision
+        try:
+            super().__init__(shape, bare_spec(_IN_USE.get(precision, precision)))
+        except EngineError as cause:  # its way out is a change of the training, which is over
+            fix = "leave out --engine cuda; `andrea doctor` says what the card or its packages miss"
+            raise EngineError(cause.must, got=cause.got, fix=fix) from cause
 
     def take(self, weights: Floats) -> None:
         """Use these weights, flat float32 in layout order."""
@@ -47,11 +58,12 @@ class CudaInference(CudaEngine):
 
     def describe(self) -> str:
         """One line: what runs."""
-        return super().describe().removesuffix(", asked for by train.engine")
+        line = super().describe().removesuffix(", asked for by train.engine")
+        return f"{line}; {self._trained}'s scales stay with the run" if self._trained in _IN_USE else line
 
 
-def _train(precision: str) -> TrainSpec:
-    """What decides the sizes is the batch; the optimizer's settings are not used."""
+def bare_spec(precision: str) -> TrainSpec:
+    """A train section with the batch of a model in use; its rates and its clipping are zero, as nothing is trained."""
     return TrainSpec(
         engine="cuda",
         precision=precision,

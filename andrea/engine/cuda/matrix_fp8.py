@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from andrea.engine.cuda import fp8
+from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.cublaslt import CublasLt, Operand
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call, Matrix, QkvWeight
@@ -18,7 +19,6 @@ from andrea.engine.cuda.tensor import Tensor
 from andrea.errors import EngineError
 from andrea.experiment import Shape
 
-BLOCK = 256
 CAST_ELEMENTS = 16 * BLOCK  # of a block of k_fp8_cast at a time
 EDGE = 64  # of a tile of k_fp8_cast_weights
 LINEAR_COLS, LINEAR_ROWS = 64, 4  # outputs of a block of k_fp8_linear

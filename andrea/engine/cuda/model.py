@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
+from andrea.engine.cuda.blocks import BLOCK, LN_ROWS, WARP, loss_launch, norm_defines
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.fp8 import CAST_BLOCKS
 from andrea.engine.cuda.matrix import Call, Matrix
@@ -25,24 +26,6 @@ from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.experiment import Shape
-
-BLOCK = 256
-LN_ROWS = 4  # rows, a warp each, of a LayerNorm block
-LOSS_THREADS = 512  # of k_loss_fused, at most
-WARP = 32
-
-
-def norm_defines(width: int, pack: int) -> dict[str, int | str]:
-    """Compile options of layernorm.cu: a row of `width` lies in the registers of a warp."""
-    return {"LN_PACKS": -(-width // (WARP * pack))}
-
-
-def loss_launch(stride: int, pack: int) -> tuple[int, dict[str, int | str]]:
-    """Threads of k_loss_fused and its compile options: a row of `stride` logits lies in the registers of a block."""
-    packs = -(-stride // pack)
-    held = max(2, -(-packs // LOSS_THREADS))
-    threads = -(-packs // (held * WARP)) * WARP
-    return threads, {"LOSS_PACKS": held, "LOSS_THREADS": threads}
 
 
 @dataclass(frozen=True)
