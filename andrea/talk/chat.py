@@ -1,6 +1,7 @@
 """`andrea chat`: a conversation in the terminal, or over a pipe, where each line in is a turn and only replies go out."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from andrea.talk.model import Model
 from andrea.talk.reply import Reply, Settings, grow, harmless
 
 HELP = "Ctrl-C stops a reply, and leaves at the prompt; /new forgets what was said, /quit leaves"
+_COMMAND = re.compile(r"/[a-z]+")  # not /etc/hosts
 Ask = Callable[[], str | None]
 
 
@@ -26,6 +28,8 @@ class Chat:
         while (text := ask()) not in (None, "/quit"):
             if text == "/new":
                 self._history.forget()
+            elif _COMMAND.fullmatch(text):
+                _note(f"{text} is no command; {HELP}")
             elif text:
                 self._turn(text)
         return 0
