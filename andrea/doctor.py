@@ -13,6 +13,7 @@ import numpy as np
 from andrea.engine.cuda import nvrtc
 from andrea.errors import AndreaError, EngineError
 from andrea.experiment import InitSpec, Shape, TrainSpec
+from andrea.hooks import card_problem, gpu_capability
 
 SHAPE = Shape(vocab_size=101, d_model=64, n_heads=2, n_layers=2, context=77, tied_head=True)
 INIT = InitSpec("normal", 0.05, 0.05, 0.05, 0.05, residual_scaling=True)
@@ -28,9 +29,18 @@ def doctor() -> int:
             lines = str(mistake).splitlines()
             print(f"FAIL  {name}: {lines[0]}")
             print("\n".join(f"    {line}" for line in lines[1:]), flush=True)
-            print("the CPU engine needs none of this; the other checks were left out")
+            print("So the CUDA engine cannot run here (the other checks were left out).")
+            print("The CPU engine, and with it train_tiny, needs none of this.")
             return 1
     return 0
+
+
+def _driver() -> str:
+    problem = card_problem()
+    if problem:
+        fix = "on a machine with a card: install NVIDIA's driver, 580 or newer; nvidia-smi must then list the card"
+        raise EngineError("an NVIDIA card and its driver must be there", got=problem, fix=fix)
+    return "compute capability {}.{}".format(*gpu_capability())
 
 
 def _compiler() -> str:
@@ -113,6 +123,7 @@ def _dotted(number: str) -> str:
 
 
 _CHECKS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("driver", _driver),
     ("compiler", _compiler),
     ("CuPy", _cupy),
     ("card", _card),

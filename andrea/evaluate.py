@@ -16,6 +16,7 @@ from andrea.btok import Btok
 from andrea.engine import Engine
 
 Rates = dict[str, float]
+MORE_BLOCKS = 4  # the final evaluation reads so many times validation.blocks
 
 
 @dataclass(frozen=True)

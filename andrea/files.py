@@ -114,7 +114,7 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         raise DataError(
             f"{what} must exist at {path}",
             got="no such file",
-            fix="Snakemake makes it: .venv/bin/snakemake --cores all train_tiny (or train_12m, ...)",
+            fix=f"Snakemake makes it: .venv/bin/snakemake --cores all {_target(Path(path))}",
         ) from cause
     except PermissionError as cause:
         raise DataError(f"{what} must be readable: {path}", got=cause.strerror, fix="ls -l shows its owner") from cause
@@ -124,6 +124,12 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         kind = type(value).__name__
         raise DataError(f"{what} must be a JSON object: {path}", got=f"a {kind}", fix="delete it and make it anew")
     return cast(dict[str, Any], value)
+
+
+def _target(path: Path) -> str:
+    """What makes a file in an experiment's folder, as in data/ANDREA-12M/tokens/: train_12m."""
+    names = [part for part in path.parts if part.startswith("ANDREA-")] or ["ANDREA-TINY"]
+    return "train_" + names[-1].split(".")[0].removeprefix("ANDREA-").lower().replace("-", "_")
 
 
 def sha256_bytes(data: bytes) -> str:

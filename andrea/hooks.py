@@ -174,6 +174,11 @@ def require_steps(root: Path, experiments: Iterable[Experiment]) -> None:
 
 def gpu_problem() -> str:
     """Why the CUDA engine cannot run here; empty when it can."""
+    return card_problem() or ("" if find_spec("cupy") else "the GPU packages are not installed")
+
+
+def card_problem() -> str:
+    """Why there is no GPU to run on; empty when there is one. Needs no package."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -182,7 +187,7 @@ def gpu_problem() -> str:
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status or count.value < 1:
         return f"the NVIDIA driver finds no GPU (CUDA error {status})"
-    return "" if find_spec("cupy") else "the GPU packages are not installed"
+    return ""
 
 
 def gpu_capability() -> tuple[int, int]:

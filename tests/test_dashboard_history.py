@@ -36,10 +36,18 @@ def test_running_means_are_means() -> None:
     places, means = running_means(y, 1, 5000, 700, 37)
     assert places[0] == 1 and places[-1] == 5000
     for place, mean in zip(places.tolist(), means.tolist(), strict=True):
-        assert mean == pytest.approx(np.nanmean(y[max(0, place - 37) : place]), abs=1e-12)
-    assert not set(range(137, 151)) & set(places.tolist())  # nothing is known there
+        half = min(18, place - 1)
+        assert mean == pytest.approx(np.nanmean(y[place - 1 - half : place + half]), abs=1e-12)
+    assert not set(range(119, 133)) & set(places.tolist())  # nothing is known there
     part, same = running_means(y, 2000, 2100, 101, 37)
-    assert dict(zip(part.tolist(), same.tolist(), strict=True))[2050] == pytest.approx(np.mean(y[2013:2050]), abs=1e-12)
+    assert dict(zip(part.tolist(), same.tolist(), strict=True))[2050] == pytest.approx(np.mean(y[2031:2068]), abs=1e-12)
+
+
+def test_the_mean_of_a_falling_loss_lies_among_its_points() -> None:
+    """A mean of what came before lay above every point of the first hundred steps."""
+    y = np.linspace(7, 2, 300)
+    places, means = running_means(y, 1, 300, 300, 60)
+    assert np.abs(means - y[places - 1])[:-60].max() < (y[0] - y[1])
 
 
 def test_a_history_is_kept_exactly() -> None:

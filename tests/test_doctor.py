@@ -26,6 +26,15 @@ def test_the_first_failure_ends_the_checks_with_a_way_out(
     assert "fix: plug one in" in text
 
 
+def test_driver_and_card_come_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a card the first line said that the compiler is fine, and the last one to install CuPy."""
+    monkeypatch.setattr(module, "card_problem", lambda: "no NVIDIA driver on this machine (libcuda.so.1)")
+    assert module.doctor() == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "FAIL  driver: an NVIDIA card and its driver must be there"
+    assert "the CUDA engine cannot run here" in lines[-2] and "train_tiny, needs none of this" in lines[-1]
+
+
 def test_cuda_versions_are_read_as_people_write_them() -> None:
     assert module._dotted("13000") == "13.0"
     assert module._dotted("12080") == "12.8"

@@ -1,14 +1,23 @@
 """The documents agree with the code: files that they name are there, and the table of models is what the code counts."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tiny_run import NAME, make_project
 
+from andrea.batches import Batches
+from andrea.btok import open_btok
 from andrea.cli import main
-from andrea.engine.layout import count
+from andrea.engine import open_engine
+from andrea.engine.layout import count, initial_weights
 from andrea.experiment import load
 from andrea.export.card import USE
+from andrea.schedule import lr
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
@@ -54,6 +63,26 @@ def test_commands_that_a_document_names_are_there(capsys: pytest.CaptureFixture[
     text = "".join((ROOT / name).read_text() for name in DOCUMENTS)
     named = set(re.findall(r"(?:bin/|`)andrea (\w+)", text))
     assert {"show", "chat", "sample", "eval", "export"} <= named <= known
+
+
+def test_the_first_steps_run_as_they_stand(tmp_path: Path) -> None:
+    """Code in a document breaks unseen when a signature changes; its losses are those of the fast engine."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/ANDREA.md").read_text(), re.DOTALL)
+    for shipped, small in (("ANDREA-TINY", NAME), ("chitchat", "alpha")):
+        assert shipped in code
+        code = code.replace(shipped, small)
+    path = make_project(tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    printed = [float(line.split("]")[0].strip("[ ")) for line in done.stdout.splitlines()]
+    e = load(path)
+    tokens = open_btok(tmp_path / f"data/{NAME}/tokens/alpha.train.btok")
+    batches = Batches({"alpha": tokens}, e.shape.context, e.train.batch_size, 1)
+    engine = open_engine(e, threads=1)
+    weights = initial_weights(e.shape, e.model.init, 1)
+    engine.load(weights, np.zeros_like(weights), np.zeros_like(weights), 0)
+    wanted, _ = engine.run(batches.draw_steps(["alpha"] * 6, {}), np.array([lr(t, e.train) for t in range(6)]))
+    assert printed == pytest.approx(wanted, rel=1e-6), done.stderr
 
 
 def test_the_example_for_transformers_is_the_model_cards() -> None:

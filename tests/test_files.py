@@ -52,6 +52,13 @@ def test_hostile_json_is_a_data_error(tmp_path: Path, text: bytes) -> None:
         files.read_json(tmp_path / "m.json", "the manifest")
 
 
+def test_a_missing_file_names_its_own_target(tmp_path: Path) -> None:
+    """`andrea firehose 12m` said to train the tiny model."""
+    for folder, target in (("ANDREA-12M-FP32", "train_12m_fp32"), ("ANDREA-12M.0123abcd", "train_12m")):
+        with pytest.raises(DataError, match=f"--cores all {target}$"):
+            files.read_json(tmp_path / "data" / folder / "x.json", "it")
+
+
 def test_a_folder_or_a_pipe_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     """Guards against a traceback for the one, and against a reader that waits for ever for the other."""
     (tmp_path / "folder").mkdir()

@@ -286,6 +286,9 @@ def test_smoothing_is_a_mean_and_starts_unbiased() -> None:
     line = smoothed(flat, 500)
     assert all(abs((value or 0) - 4.0) < 1e-9 for _, value in line)
     assert line[0][0] == 1
+    falling: list[tuple[int, float | None]] = [(step, 7 - step / 100) for step in range(1, 500)]
+    for (step, value), (same, mean) in zip(falling, smoothed(falling, 2000), strict=True):
+        assert step == same and abs((mean or 0) - (value or 0)) < (1e-9 if step < 480 else 0.2)
 
 
 def test_thinning_keeps_the_last_point() -> None:

@@ -77,6 +77,15 @@ def test_commands_and_long_turns(capsys: pytest.CaptureFixture[str]) -> None:
     assert "leave room in the model's context of 64" in capsys.readouterr().err
 
 
+def test_an_unknown_command_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """/help and /exit went to the model, which talked on."""
+    engine = Scripted("a path")
+    assert say(engine, "/help", "/etc/hosts") == 0
+    assert engine.prompts == ["> /etc/hosts\n< "]
+    said = capsys.readouterr().err
+    assert "/help is no command" in said and "/new" in said and "/quit" in said
+
+
 def test_the_oldest_turns_go_first() -> None:
     """Half the context at most is kept free for the reply; a pair of turns goes as one."""
     history = History(WORDS, 64)

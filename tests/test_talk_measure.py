@@ -50,8 +50,21 @@ def test_part_of_a_text_is_spread_over_it(tmp_path: Path) -> None:
     model, engine = opened(tmp_path)
     ids = np.zeros(100 * 32 + 1, np.uint16)
     assert measure.evaluate(model, engine, {"x": ids}, 4)["sources"]["x"]["tokens"] == 4 * 32
-    assert measure._choose("x", len(ids), 32, 4).tolist() == [12, 37, 62, 87]
-    assert len(measure._choose("x", len(ids), 32, 1000)) == 100
+    assert measure._choose("x", len(ids), 32, 4, False).tolist() == [12, 37, 62, 87]
+    assert len(measure._choose("x", len(ids), 32, 1000, False)) == 100
+
+
+@pytest.mark.parametrize("most", [4, 100])
+def test_held_out_blocks_are_those_of_the_final_evaluation(most: int, tmp_path: Path) -> None:
+    """Training said 1.741 at its end, and eval another number of the same model and the same text."""
+    model, engine = opened(tmp_path, validation__blocks=1)
+    ids = np.random.default_rng(1).integers(0, 250, 10 * 32 + 20).astype(np.uint16)
+    held = evaluate.hold_out("x", Btok(ids, np.array([0]), 260, ""), 32, most, model.tokenizer.token_bytes)
+    blocks, valid = measure._cut(ids, measure._choose("x", len(ids), 32, most, True), 32)
+    assert blocks.tolist() == held.blocks.tolist() and valid.all()
+    got = measure.evaluate(model, engine, {"x": ids}, most, whole=True)["sources"]["x"]
+    assert got["tokens"] == held.tokens
+    assert measure.final_blocks(model) == evaluate.MORE_BLOCKS
 
 
 def test_corpora_of_every_kind(tmp_path: Path) -> None:

@@ -32,16 +32,19 @@ def places(first: int, last: int, bins: int) -> Steps:
 
 
 def running_means(y: Floats, first: int, last: int, bins: int, width: int) -> tuple[Steps, Floats]:
-    """Mean over the last `width` values at `places`, which count from 1: (k,) places and means.
+    """Mean over the `width` values around each of `places`, which count from 1: (k,) places and means.
 
-    Before there are `width` values, of those that there are; NaN counts as absent.
+    Near the start as many before as behind, so that the mean of a falling loss lies among its points; at the end of y
+    those that there are. NaN counts as absent.
     """
-    ends, low = places(first, last, bins), max(0, first - width)
-    begins = np.maximum(ends - width, 0)
-    part = y[low:last]
+    middles = places(first, last, bins)
+    left = np.minimum(width // 2, middles - 1)
+    begins, ends = middles - 1 - left, np.minimum(middles + np.minimum((width - 1) // 2, left), len(y))
+    low = int(begins[0])
+    part = y[low : int(ends[-1])]
     known = np.isfinite(part)
     counts = None if known.all() else np.concatenate([[0], np.cumsum(known)])
     sums = np.concatenate([[0.0], np.cumsum(part if counts is None else np.where(known, part, 0.0))])
     number = ends - begins if counts is None else counts[ends - low] - counts[begins - low]
     some = number > 0
-    return ends[some], (sums[ends - low] - sums[begins - low])[some] / number[some]
+    return middles[some], (sums[ends - low] - sums[begins - low])[some] / number[some]

@@ -16,10 +16,12 @@ function colours() {
 const palette = ["#4a90d9", "#f28e2b", "#3fa66b", "#e15759", "#a678c8", "#9c755f", "#d37295", "#b8a12c"]; // on white and on black
 
 for (const chart of charts) {
-  // a source has one colour on the whole page; what is no source has one of two others
+  // a source has one colour on the whole page; what is no source has one of three others, and smoothed that of the text
   for (const trace of chart.traces) {
     const place = chart.sources.indexOf(trace.name);
-    const color = place < 0 ? (trace.mode === "markers" ? "#8a8f98" : "#1f9e9e") : palette[place % palette.length];
+    trace.inked = place < 0 && trace.name === "smoothed";
+    const other = trace.mode === "markers" ? "#8a8f98" : trace.inked ? colours()["font.color"] : "#1f9e9e";
+    const color = place < 0 ? other : palette[place % palette.length];
     trace.line = { ...trace.line, color };
     trace.marker = { ...trace.marker, color };
   }
@@ -54,5 +56,10 @@ for (const box of document.querySelectorAll("input[data-chart]")) {
 }
 
 dark.addEventListener("change", () => {
-  for (const chart of charts) Plotly.relayout("chart-" + chart.id, colours());
+  const now = colours(), ink = now["font.color"];
+  for (const chart of charts) {
+    const inked = [...chart.traces.keys()].filter((place) => chart.traces[place].inked);
+    Plotly.relayout("chart-" + chart.id, now);
+    if (inked.length) Plotly.restyle("chart-" + chart.id, { "line.color": ink, "marker.color": ink }, inked);
+  }
 });

@@ -3,6 +3,7 @@
 Raw points are thinned so that peaks survive; smoothed lines are a running mean over all steps, thinned afterwards.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ Trace = dict[str, Any]
 
 RAW_POINTS = 3000
 LINE_POINTS = 1000
-HALF_LIVES = 150  # a smoothed line's half-life is this part of the run, at least 5 steps
+WINDOWS = 60  # a smoothed line is a mean over this part of the run, at least 10 steps
 
 
 def extremes(points: Points, limit: int = RAW_POINTS) -> Points:
@@ -30,14 +31,19 @@ def extremes(points: Points, limit: int = RAW_POINTS) -> Points:
 
 
 def smoothed(points: Points, steps: int) -> Points:
-    """Running mean with exponentially fading weights, unbiased from the first point on; values that are None are passed over."""
-    fade = 0.5 ** (1 / max(5.0, steps / HALF_LIVES))
-    total = weight = 0.0
+    """Mean over the points around each; values that are None are passed over.
+
+    Near the start as many before as behind, so that the mean of a falling loss lies among its points; at the end those
+    that there are.
+    """
+    finite = [(step, value) for step, value in points if value is not None]
+    sums = [0.0, *itertools.accumulate(value for _, value in finite)]
+    half = max(5, steps // WINDOWS // 2)
     line: Points = []
-    for step, value in points:
-        if value is not None:
-            total, weight = fade * total + (1 - fade) * value, fade * weight + (1 - fade)
-            line.append((step, total / weight))
+    for place, (step, _) in enumerate(finite):
+        left = min(half, place)
+        first, end = place - left, min(place + left + 1, len(finite))
+        line.append((step, (sums[end] - sums[first]) / (end - first)))
     return thinned(line)
 
 

@@ -1,6 +1,7 @@
 """`andrea chat`: a conversation in the terminal, or over a pipe, where each line in is a turn and only replies go out."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from andrea.talk.reply import Reply, Settings, grow
 from andrea.terminal import harmless
 
 HELP = "Ctrl-C stops a reply, and leaves at the prompt; /new forgets what was said, /quit leaves"
+_COMMAND = re.compile(r"/[a-z]+")  # not /etc/hosts
 Ask = Callable[[], str | None]
 
 
@@ -27,6 +29,8 @@ class Chat:
         while (text := ask()) not in (None, "/quit"):
             if text == "/new":
                 self._history.forget()
+            elif _COMMAND.fullmatch(text):
+                _note(f"{text} is no command; {HELP}")
             elif text:
                 self._turn(text)
         return 0

@@ -16,22 +16,25 @@ Add = Callable[..., argparse.ArgumentParser]
 
 def add_commands(add: Add) -> None:
     """Tell the command line about all four; `add` is its own way to add one."""
-    command = _with_model(add("chat", _chat, "talk to a trained model", experiment=False))
+    command = _with_model(add("chat", _chat, "talk to a trained model", experiment=False, example="tiny"))
     _with_choice(_with_engine(command))
-    command = _with_model(add("sample", _sample, "write a model's replies to a file of prompts", experiment=False))
+    text = "write a model's replies to a file of prompts"
+    command = _with_model(add("sample", _sample, text, experiment=False, example="tiny --prompts prompts.txt"))
     command.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE", help="a .txt or .jsonl, a prompt a line"
     )
     command.add_argument("--out", type=Path, metavar="FILE", help="write the JSON lines here, not to standard output")
     _with_choice(_with_engine(command))
-    command = _with_model(add("eval", _eval, "measure how well a model predicts a text", experiment=False))
+    text = "measure how well a model predicts a text"
+    command = _with_model(add("eval", _eval, text, experiment=False, example="tiny my-text.txt"))
     text = "a .btok, .jsonl or .txt file, or a folder; left out: the experiment's own held-out text"
     command.add_argument("corpus", nargs="?", type=Path, help=text)
-    text = "read at most so many blocks of a source, evenly spread (256; 0: all)"
-    command.add_argument("--blocks", type=whole_number, default=256, metavar="N", help=text)
+    text = "read at most so many blocks of a source, evenly spread; 0: all (256; of held-out text those of the final evaluation)"
+    command.add_argument("--blocks", type=whole_number, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _with_engine(command)
-    command = _with_model(add("export", _export, "write a model for the transformers library", experiment=False))
+    text = "write a model for the transformers library"
+    command = _with_model(add("export", _export, text, experiment=False, example="tiny tiny-model"))
     command.add_argument("folder", type=Path, metavar="DIR", help="a folder that is empty, or not there yet")
 
 
@@ -104,11 +107,14 @@ def _sample(args: argparse.Namespace) -> int:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from andrea.talk.measure import corpora, evaluate, table
+    from andrea.talk.measure import BLOCKS, corpora, evaluate, final_blocks, table
     from andrea.talk.open import open_speaker
 
     model, engine = open_speaker(args)
-    result = evaluate(model, engine, corpora(model, args.corpus, Path(), args.threads), args.blocks)
+    sources = corpora(model, args.corpus, Path(), args.threads)
+    final = args.corpus is None and args.blocks is None
+    most = final_blocks(model) if final else BLOCKS if args.blocks is None else args.blocks
+    result = evaluate(model, engine, sources, most, whole=final)
     tell(json.dumps(result, indent=1, allow_nan=False) if args.json else table(result))
     return 0
 

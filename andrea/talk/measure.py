@@ -16,7 +16,7 @@ from andrea import megachat
 from andrea.btok import open_btok
 from andrea.engine import Inference
 from andrea.errors import DataError
-from andrea.evaluate import Rates, rates
+from andrea.evaluate import MORE_BLOCKS, Rates, rates
 from andrea.progress import Progress
 from andrea.report.checked import Checked
 from andrea.sources.folder import KINDS, feed, items
@@ -24,6 +24,7 @@ from andrea.talk.model import Model
 from andrea.tokenizer import BOS, Tokenizer
 
 GROUP = 32  # blocks between two updates of the progress line
+BLOCKS = 256  # of a text, when nobody says how many
 Ids = NDArray[Any]
 
 
@@ -45,10 +46,20 @@ def corpora(model: Model, corpus: Path | None, root: Path, threads: int) -> dict
     return {corpus.name: np.concatenate(encoded)}
 
 
-def evaluate(model: Model, engine: Inference, sources: Mapping[str, Ids], most: int) -> dict[str, Any]:
-    """Rates of each source on at most `most` blocks, evenly spread (0: on all), and their mean, each source counting once."""
+def final_blocks(model: Model) -> int:
+    """How many blocks of a source the final evaluation of the model's run has read at most."""
+    return MORE_BLOCKS * model.resolved.child("experiment").child("validation").count("blocks")
+
+
+def evaluate(
+    model: Model, engine: Inference, sources: Mapping[str, Ids], most: int, *, whole: bool = False
+) -> dict[str, Any]:
+    """Rates of each source on at most `most` blocks, evenly spread (0: on all), and their mean, each source counting once.
+
+    `whole`: full blocks only, as validation and the final evaluation choose them.
+    """
     lengths = np.array([len(data) for data in model.tokenizer.token_bytes])
-    chosen = {source: _choose(source, len(ids), model.shape.context, most) for source, ids in sources.items()}
+    chosen = {source: _choose(source, len(ids), model.shape.context, most, whole) for source, ids in sources.items()}
     total = sum(len(blocks) for blocks in chosen.values())
     progress = Progress("eval", total, "blocks")
     rows: dict[str, dict[str, Any]] = {}
@@ -108,11 +119,12 @@ def _open(path: Path, tokenizer: Tokenizer) -> Ids:
     return found.tokens
 
 
-def _choose(source: str, tokens: int, context: int, most: int) -> NDArray[np.int64]:
+def _choose(source: str, tokens: int, context: int, most: int, whole: bool) -> NDArray[np.int64]:
     """Numbers of the blocks that are read."""
     if tokens < 2:
         raise DataError(f"{source} must hold two tokens or more", got=tokens, fix="give it more text")
-    count = -(-(tokens - 1) // context)
+    full = (tokens - 1) // context
+    count = full if whole and full else -(-(tokens - 1) // context)
     if not 0 < most < count:
         return np.arange(count)
     return ((np.arange(most) + 0.5) * count / most).astype(np.int64)

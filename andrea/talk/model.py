@@ -50,7 +50,7 @@ def find_model(name: str) -> Path:
     raise DataError(
         f"{name} must be a trained model: an experiment's name, a folder with {MODEL}, or that file",
         got=f"neither {path / MODEL} nor {found}; in results/: {', '.join(known) or 'none'}",
-        fix="train it first (make tiny, or snakemake --cores all train_12m), or name one of those",
+        fix="train it first (make tiny, or .venv/bin/snakemake --cores all train_12m), or name one of those",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from andrea.bigram import Bigram
 from andrea.checkpoint import Checkpoint, size_of, write_model
 from andrea.engine import Engine
-from andrea.evaluate import HeldOut, Rates, evaluate, hold_out
+from andrea.evaluate import MORE_BLOCKS, HeldOut, Rates, evaluate, hold_out
 from andrea.experiment import Experiment
 from andrea.files import require_free, write_atomic, write_json
 from andrea.recordfile import read_records, to_array
@@ -16,7 +16,6 @@ from andrea.sampling import Sampler
 from andrea.training.data import TrainingData
 from andrea.training.gate import Gate
 
-_MORE_BLOCKS = 4  # times validation.blocks
 EVALUATION = "final_evaluation.json"
 
 
@@ -38,7 +37,7 @@ def archive_run(experiment: Experiment, folder: Path, engine: Engine, sampler: S
 def evaluate_final(experiment: Experiment, data: TrainingData, engine: Engine, archive: Path) -> str:
     """Model and bigram on the same held-out blocks of every source. Kept in the archive; returns it as a table."""
     train, context = experiment.train, experiment.model.context
-    most = _MORE_BLOCKS * experiment.validation.blocks
+    most = MORE_BLOCKS * experiment.validation.blocks
     held = {
         source: hold_out(source, tokens, context, most, data.tokenizer.token_bytes)
         for source, tokens in data.heldout.items()
