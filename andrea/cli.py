@@ -15,7 +15,7 @@ from andrea import __version__
 from andrea.errors import AndreaError
 from andrea.experiment import Experiment, load
 from andrea.files import refusal
-from andrea.talk.commands import add_commands, whole_number
+from andrea.modelcommands import add_commands, whole_number
 from andrea.terminal import open_streams, tell
 
 Command = Callable[[argparse.Namespace], int]
