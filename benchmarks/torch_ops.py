@@ -3,7 +3,7 @@
 Products by torch.mm, attention by cuDNN (memory-efficient for float32), LayerNorm, GELU, cross-entropy (compiled) and fused
 AdamW on one flat vector. Timed as ours are: 20 calls or more in a graph, as many sets of buffers in turns as there are
 layers. A backward is what forward and backward take beyond forward. Unlike ours, weight gradients are assigned in the
-type of the activations, not added in float32. Needs torch for CUDA and nothing of this project; kernels.py --torch runs it.
+type of the activations, not added in float32. Needs torch for CUDA and nothing of this project; kernel_times.py --torch runs it.
 """
 
 import json

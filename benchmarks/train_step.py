@@ -3,7 +3,7 @@
 A step is the engine's own graph with its batch copy, timed by events between replays; the median and the 20th and 80th
 percentile of at least 50 steps are printed and, with --csv, appended to a table. Ids are Zipf-like, as text is: equal
 tokens meet in the embedding's backward. With --torch PyTorch's fastest step (torch_step.py) is measured before and after
-ours, and its better time counts. kernels.py says where a step's time goes.
+ours, and its better time counts. kernel_times.py says where a step's time goes.
 """
 
 import argparse

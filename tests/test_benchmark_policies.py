@@ -13,6 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import firehose_policies as benchmark
 
+sys.path.pop()  # other tests' libraries must not find our programs
+
 
 def test_policies_are_compared_at_equal_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -15,18 +15,18 @@ from andrea.engine.cuda.weights import padded_vocabulary
 from andrea.estimate import flops_per_token
 from andrea.experiment import Experiment, load
 
-MODULES = ("counts", "kernels", "pytorch", "results", "timing", "train_step")
+MODULES = ("counts", "kernel_times", "pytorch", "rows", "timing", "train_step")
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """benchmarks/kernels.py with an empty CuPy: nothing here is timed."""
+    """benchmarks/kernel_times.py with an empty CuPy: nothing here is timed."""
     monkeypatch.syspath_prepend("benchmarks")
     for name in ("cupy", *MODULES):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))  # afterwards all are gone again
     for name in MODULES:
         del sys.modules[name]
-    return importlib.import_module("kernels")
+    return importlib.import_module("kernel_times")
 
 
 def variant(model: str, precision: str) -> Experiment:

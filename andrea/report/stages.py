@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 134, 62  # of a box
 PITCH_X, PITCH_Y = 158, 76
-LONGEST = 18  # characters that fit a box
+LONGEST, NAME = 18, 16  # characters that fit a box, and of its name in bold
 
 
 class Box(NamedTuple):
@@ -47,7 +47,10 @@ def _box(box: Box) -> Markup:
     left, top = box.x * PITCH_X, box.y - HEIGHT // 2
     texts = [
         Markup('<text x="{}" y="{}"{}>{}</text>').format(
-            left + WIDTH // 2, top + 20 + 17 * number, Markup(' class="name"') if number == 0 else "", _short(line)
+            left + WIDTH // 2,
+            top + 20 + 17 * number,
+            Markup(' class="name"') if number == 0 else "",
+            _short(line, LONGEST if number else NAME),
         )
         for number, line in enumerate(box.lines)
     ]
@@ -62,5 +65,5 @@ def _arrow(start: Box, end: Box) -> Markup:
     return Markup('<path d="{}"/><path class="head" d="M{} {}l-7 -4v8z"/>').format(path, x2, end.y)
 
 
-def _short(text: str) -> Markup:
-    return escape(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+def _short(text: str, most: int) -> Markup:
+    return escape(text if len(text) <= most else text[: most - 1] + "…")

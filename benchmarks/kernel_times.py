@@ -1,4 +1,4 @@
-"""Every kernel of a training step alone on one card, and where a step goes: python benchmarks/kernels.py 12M 120M --torch
+"""Every kernel of a training step alone on one card, and where a step goes: python benchmarks/kernel_times.py 12M 120M --torch
 
 An op is launched at least 20 times in one graph; the graph is replayed, and the percentiles are of its replays. The layers
 take turns, so an op that every layer has finds its operands as cold as the other layers leave them; ops that a step
