@@ -15,7 +15,7 @@ from andrea import __version__
 from andrea.errors import AndreaError
 from andrea.experiment import Experiment, load
 from andrea.files import refusal
-from andrea.modelcommands import add_commands, whole_number
+from andrea.modelcommands import Add, add_commands, whole_number
 from andrea.terminal import open_streams, tell
 
 Command = Callable[[argparse.Namespace], int]
@@ -140,34 +140,32 @@ def _port(text: str) -> int:
     return number
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="andrea",
-        description="Grow a small chat language model, exactly.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"andrea {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(
-        name: str, run: Command, text: str, *, experiment: bool = True, example: str = ""
-    ) -> argparse.ArgumentParser:
-        words = example or ("tiny" if experiment else "")
-        command = commands.add_parser(
-            name,
-            help=text,
-            description=text,
-            epilog=f"example:  .venv/bin/andrea {name} {words}".rstrip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.set_defaults(run=run)
-        if experiment:
-            command.add_argument("experiment", help="a file in experiments/, or its name: tiny, ANDREA-12M")
-        return command
-
+def _add_for_people(add: Add) -> None:
+    """What people type; chat, sample, eval and export are in andrea.modelcommands."""
     add("runs", _runs, "list every run: state, step, loss, held-out bits per byte, age, size", experiment=False)
     add("show", _show, "print the experiment, its parameters, memory by part and an estimate of time")
+    command = add(
+        "firehose",
+        _firehose,
+        "print each source's share and why, or what one step has read",
+        experiment=False,
+        example="tiny --step 100",
+    )
+    command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
+    command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
+    command.add_argument(
+        "--characters", type=whole_number, metavar="N", default=400, help="how much of each row --step shows (400)"
+    )
+    command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False, example="tiny")
+    command.add_argument("target", metavar="RUN", help="an experiment, whose run need not have begun, or a run folder")
+    command.add_argument("--port", type=_port, default=0, help="0 or auto: the next free one from 8765 on (auto)")
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback anyone may read")
+    add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+    add("doctor", _doctor, "say what the CUDA engine finds on this machine, and what it misses", experiment=False)
+
+
+def _add_stages(add: Add) -> None:
+    """What Snakemake calls, in the order of the DAG."""
     command = add(
         "pull",
         _pull,
@@ -194,27 +192,39 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="changes the speed, not the bits")
     command.add_argument("--stop-after", type=int, metavar="STEP", help="stop with a checkpoint after this step")
     command.add_argument("--checkpoint", type=Path, metavar="FILE", help="go on from this checkpoint, not the last")
-    command = add(
-        "firehose",
-        _firehose,
-        "print each source's share and why, or what one step has read",
-        experiment=False,
-        example="tiny --step 100",
-    )
-    command.add_argument("target", help="an experiment, a run folder, or the .state.json of a checkpoint")
-    command.add_argument("--step", type=int, metavar="N", help="show the documents that step N read, decoded")
-    command.add_argument(
-        "--characters", type=whole_number, metavar="N", default=400, help="how much of each row --step shows (400)"
-    )
-    command = add("dashboard", _dashboard, "show a run in the browser, live", experiment=False, example="tiny")
-    command.add_argument("target", metavar="RUN", help="an experiment, whose run need not have begun, or a run folder")
-    command.add_argument("--port", type=_port, default=0, help="0 or auto: the next free one from 8765 on (auto)")
-    command.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback anyone may read")
     add("archive", _archive, "copy the run's archives, with model and hashes, to results/")
     add("report", _report, "write results/<EXP>/report.html")
-    add("fresh", _fresh, "put run and model aside, so that the next call trains anew")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="andrea",
+        description="Grow a small chat language model, exactly.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"andrea {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(
+        name: str, run: Command, text: str, *, experiment: bool = True, example: str = ""
+    ) -> argparse.ArgumentParser:
+        words = example or ("tiny" if experiment else "")
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"example:  .venv/bin/andrea {name} {words}".rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run=run)
+        if experiment:
+            command.add_argument("experiment", help="a file in experiments/, or its name: tiny, ANDREA-12M")
+        return command
+
+    _add_for_people(add)
     add_commands(add)
-    add("doctor", _doctor, "say what the CUDA engine finds on this machine, and what it misses", experiment=False)
+    _add_stages(add)
     return parser
 
 
