@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from andrea.archive import MANIFEST, PROVENANCE
+from andrea.checked import Checked
 from andrea.errors import DataError
 from andrea.files import read_json, sha256_file
 from andrea.recordfile import read_records
-from andrea.report.checked import Checked
 from andrea.report.curves import Points
 from andrea.talk.model import Model
 from andrea.training.finish import EVALUATION

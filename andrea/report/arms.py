@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from andrea.checked import Checked
 from andrea.coverage import Coverage
 from andrea.experiment import Experiment
 from andrea.recipe import RewardSpec
-from andrea.report.checked import Checked
 from andrea.report.curves import Points, Trace, thinned, trace
 from andrea.report.history import Run
 from andrea.rewards import Gains, Signal

@@ -9,11 +9,11 @@ from typing import Any
 from markupsafe import Markup
 
 from andrea import __version__
+from andrea.checked import Checked
 from andrea.experiment import Experiment
 from andrea.files import require_file, sha256_file
 from andrea.paths import SPLITS, archive_manifest, raw_datasets
 from andrea.progress import short_time
-from andrea.report.checked import Checked
 from andrea.report.history import Run
 from andrea.report.stages import draw
 from andrea.training.finish import EVALUATION

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from andrea.checked import Checked
 from andrea.errors import DataError
 from andrea.experiment import Experiment
 from andrea.paths import archived_steps
-from andrea.report.checked import Checked
 from andrea.runfiles import Record, read_records
 
 

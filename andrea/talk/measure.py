@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from andrea import megachat
 from andrea.btok import open_btok
+from andrea.checked import Checked
 from andrea.engine import Inference
 from andrea.errors import DataError
 from andrea.evaluate import MORE_BLOCKS, Rates, rates
 from andrea.progress import Progress
-from andrea.report.checked import Checked
 from andrea.sources.folder import KINDS, feed, items
 from andrea.talk.model import Model
 from andrea.tokenizer import BOS, Tokenizer

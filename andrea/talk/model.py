@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from andrea.checked import Checked
 from andrea.checkpoint import Flat, read_weights
 from andrea.engine.layout import count
 from andrea.errors import DataError
 from andrea.experiment import BYTES, Shape
 from andrea.paths import full_name
-from andrea.report.checked import Checked
 from andrea.tokenizer import Tokenizer, load
 from andrea.tokenizer.exported import MAX_SEGMENTS
 
