@@ -1,4 +1,5 @@
 // Causal scaled dot-product attention in 16 bits on tensor cores, with its backward twin. No (T, T) matrix in memory.
+// By mma.sync, for every card; attention_hopper.cu does the same with wgmma.
 //
 //   forward    s[i,j] = q_i . k_j / sqrt(D) for j <= i     p = softmax over j     out_i = sum_j p[i,j] v_j
 //              lse_i  = log sum_j exp(s[i,j])
@@ -13,9 +14,8 @@
 //              k_attn_fwd       grid (B * H, ceil(T / ATTN_FWD_ROWS))
 //              k_attn_bwd_dq    grid (B * H, ceil(T / ATTN_DQ_ROWS))       first: it also writes rows
 //              k_attn_bwd_dkdv  grid (B * H, ceil(T / ATTN_DKDV_ROWS))     second: it reads rows
-// Options  -DACT=1|2, -DD=32|64|128; -DATTN_WGMMA=1 for products by wgmma (target sm_90a, D = 32 or 64), 0 for mma.sync;
-//          for each of FWD, DQ, DKDV: -DATTN_<>_ROWS=64|128, rows (queries; keys in DKDV) of a block, and -DATTN_<>_BLOCKS,
-//          how many blocks must fit a multiprocessor: it bounds the registers of a thread
+// Options  -DACT=1|2, -DD=32|64|128; for each of FWD, DQ, DKDV: -DATTN_<>_ROWS=64|128, rows (queries; keys in DKDV) of a block,
+//          and -DATTN_<>_BLOCKS, how many blocks must fit a multiprocessor: it bounds the registers of a thread
 // Repeats  bit for bit: no atomics; each sum is made by one warp in the order of positions
 // Needs    sm_80 or newer; arrays on 16-byte addresses
 //
@@ -29,10 +29,8 @@
 static_assert(ACT != ACT_FP32, "float32 attention is attention_fp32.cu");
 
 // Positions of a streamed tile; two tiles, twice buffered, fit 48 KB. Longer tiles mean fewer barriers.
-constexpr bool LONG = ATTN_WGMMA && D == 32;
-constexpr int TILE = D == 128 ? 32 : 64;                   // keys, forward
-constexpr int DQ_TILE = LONG ? 128 : TILE;                 // keys, k_attn_bwd_dq
-constexpr int QUERIES = D == 128 ? 16 : LONG ? 128 : 64;   // queries, k_attn_bwd_dkdv
+constexpr int TILE = D == 128 ? 32 : 64;     // keys, k_attn_fwd and k_attn_bwd_dq
+constexpr int QUERIES = D == 128 ? 16 : 64;  // queries, k_attn_bwd_dkdv
 constexpr int FWD_M = ATTN_FWD_ROWS / (16 * WARPS), DQ_M = ATTN_DQ_ROWS / (16 * WARPS), DKDV_M = ATTN_DKDV_ROWS / (16 * WARPS);
 
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_FWD_BLOCKS)
@@ -58,11 +56,11 @@ k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N
 extern "C" __global__ void __launch_bounds__(BLOCK, ATTN_DQ_BLOCKS)
 k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D */, const act_t* qkv /* N 3 H D */,
               const act_t* out /* N H D */, const float* lse /* B H T */, int T, int H) {
-    __shared__ __align__(1024) Stages<DQ_TILE> kv;
+    __shared__ __align__(1024) Stages<TILE> kv;
     const Head at(blockIdx.x, T, H);
     const int block_row = (gridDim.y - 1 - blockIdx.y) * ATTN_DQ_ROWS;
     const Rows<DQ_M> queries(block_row);
-    const int n_tiles = (min(block_row + ATTN_DQ_ROWS, T) + DQ_TILE - 1) / DQ_TILE;
+    const int n_tiles = (min(block_row + ATTN_DQ_ROWS, T) + TILE - 1) / TILE;
     start_keys(kv, 0, qkv, at, T);
     QueryGradient<DQ_M> warp = {};
     warp.load(qkv, dout, out, lse, rows, at, queries.first, T);
@@ -96,7 +94,7 @@ k_attn_bwd_dkdv(act_t* dqkv /* N 3 H D */, const float* rows, const act_t* dout 
     for (int j = j0; j < n_tiles; ++j) {
         await_tiles();
         if (j + 1 < n_tiles) start_queries(qg, stats, j + 1, qkv, dout, rows, at, T);
-        warp.add(qg, stats, j, T, keys);
+        warp.add(qg, stats, j, keys);
     }
     const Head end(block_again(), T, H);
     warp.store(dqkv, end, keys.first, T);

@@ -1,6 +1,6 @@
 // Backward of 16-bit attention as a warp sees it: the gradient of its queries, or those of its keys and values.
 
-#include "attention_products.cuh"
+#include "attention_stages.cuh"
 
 // Positions of the rows scratch before this block's head
 __device__ __forceinline__ size_t rows_offset(int T) { return (size_t)block_again() * ((T + 127) / 128 * 128); }
@@ -51,12 +51,12 @@ struct QueryGradient {
     __device__ __forceinline__ void add(const Stages<KEYS>& stages, int j, const Rows<M>& rows) {
         const int key = j * KEYS;
         const Tile keys(stages.first(j)), values(stages.second(j));
-        if (key + KEYS <= rows.low) {
+        if (key + KEYS <= rows.first) {
 #pragma unroll 1
             for (int c = 0; c < KEYS; c += CHUNK) add_keys<false>(keys, values, c, 0);
         } else {
 #pragma unroll 1
-            for (int c = 0; c < KEYS && key + c < rows.high; c += CHUNK)
+            for (int c = 0; c < KEYS && key + c < rows.end; c += CHUNK)
                 add_keys<true>(keys, values, c, lane_ahead(rows.first, key + c));
         }
     }
@@ -65,12 +65,8 @@ struct QueryGradient {
     template <bool MASKED>
     __device__ __forceinline__ void add_keys(const Tile& keys, const Tile& values, int c, int ahead) {
         C x[CHUNK / 8][M], y[CHUNK / 8][M];
-        start_products();
         mul_rows(x, q, keys, c);
-        commit_products();
         mul_rows(y, g, values, c);
-        commit_products();
-        wait_products<1>(x);
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n)
 #pragma unroll
@@ -81,7 +77,6 @@ struct QueryGradient {
                     p = exp2_fast(p * SCALE2 - statistics.lse2[m][i / 2]);
                     if (MASKED && later(n, i) > ahead + below(m, i)) p = 0.0f;
                 }
-        wait_products<0>(y);
         A ds[CHUNK / 16][M];
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n)
@@ -91,10 +86,7 @@ struct QueryGradient {
                 for (int i = 0; i < 4; ++i) y[n][m].r[i] = x[n][m].r[i] * (y[n][m].r[i] - statistics.delta[m][i / 2]);
                 set_half(ds[n / 2][m], n % 2, y[n][m]);
             }
-        start_products();
         add_cols(dq, ds, keys, c);
-        commit_products();
-        wait_products<0>(dq);
     }
 };
 
@@ -147,18 +139,17 @@ struct KeyGradients {
 
     // Tile j of queries and upstream gradients, with their statistics
     template <int QUERIES>
-    __device__ __forceinline__ void add(const Stages<QUERIES>& stages, const float (&statistics)[2][2 * QUERIES], int j, int T,
+    __device__ __forceinline__ void add(const Stages<QUERIES>& stages, const float (&statistics)[2][2 * QUERIES], int j,
                                         const Rows<M>& rows) {
         const int query = j * QUERIES;
         const Tile queries(stages.first(j)), gradients(stages.second(j));
         const float* stats = statistics[j & 1];
-        const int end = QUERIES > 64 ? min(QUERIES, T - query) : QUERIES;  // rows is written in whole blocks of 64 at least
-        if (query + 1 >= rows.high) {
+        if (query + 1 >= rows.end) {
 #pragma unroll 1
-            for (int c = 0; c < end; c += CHUNK) add_queries<false>(queries, gradients, stats, c, 0);
+            for (int c = 0; c < QUERIES; c += CHUNK) add_queries<false>(queries, gradients, stats, c, 0);
         } else {
 #pragma unroll 1
-            for (int c = max(0, rows.low - query); c < end; c += CHUNK)
+            for (int c = max(0, rows.first - query); c < QUERIES; c += CHUNK)
                 add_queries<true>(queries, gradients, stats, c, lane_ahead(rows.first, query + c));
         }
     }
@@ -168,17 +159,13 @@ struct KeyGradients {
     __device__ __forceinline__ void add_queries(const Tile& queries, const Tile& gradients, const float* stats, int c,
                                                 int ahead) {
         C x[CHUNK / 8][M], y[CHUNK / 8][M];
-        start_products();
 #if D == 128
         mul_rows(x, keys, row, queries, c);
 #else
         mul_rows(x, k, queries, c);
 #endif
-        commit_products();
         mul_rows(y, v, gradients, c);
-        commit_products();
         stats += 2 * c + 4 * (threadIdx.x % 4);  // of this lane's columns 2t, 2t + 1
-        wait_products<1>(x);
         A p[CHUNK / 16][M], ds[CHUNK / 16][M];
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
@@ -194,10 +181,7 @@ struct KeyGradients {
                 set_half(p[n / 2][m], n % 2, x[n][m]);
             }
         }
-        start_products();
         add_cols(dv, p, gradients, c);
-        commit_products();
-        wait_products<1>(y);
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             const float4 stat = *reinterpret_cast<const float4*>(stats + 16 * n);
@@ -208,9 +192,6 @@ struct KeyGradients {
                 set_half(ds[n / 2][m], n % 2, y[n][m]);
             }
         }
-        start_products();
         add_cols(dk, ds, queries, c);
-        commit_products();
-        wait_products<0>(dv), wait_products<0>(dk);
     }
 };

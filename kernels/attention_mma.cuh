@@ -93,11 +93,4 @@ __device__ __forceinline__ void add_cols(C (&c)[M][COLS], const A (&a)[K][M], co
         }
 }
 
-// These products are done when they return, and each warp makes its own.
-__device__ __forceinline__ void start_products() {}
-__device__ __forceinline__ void commit_products() {}
-template <int PENDING, int N, int M>
-__device__ __forceinline__ void wait_products(C (&)[N][M]) {}
-__device__ __forceinline__ void show_tiles() {}
-constexpr bool TOGETHER = false;
 constexpr int CHUNK = 16;  // columns of a step of backward

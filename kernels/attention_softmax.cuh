@@ -1,6 +1,6 @@
 // Forward of 16-bit attention as a warp sees it: a softmax that runs over tiles of keys, and the sum of values that it weights.
 
-#include "attention_products.cuh"
+#include "attention_stages.cuh"
 
 constexpr float SLACK = 8.0f / SCALE2;  // a row's maximum may lag by this: p stays below 2^8, rescaling becomes rare
 
@@ -67,18 +67,15 @@ struct Softmax {
     __device__ __forceinline__ void add(const A (&q)[M][STEPS], const Stages<KEYS>& stages, int j, const Rows<M>& rows) {
         const int key = j * KEYS;
         const Tile keys(stages.first(j)), values(stages.second(j));
-        if (key + KEYS <= rows.low) add_tile<false>(q, keys, values, 0);
-        else if (TOGETHER || key < rows.high) add_tile<true>(q, keys, values, lane_ahead(rows.first, key));
+        if (key + KEYS <= rows.first) add_tile<false>(q, keys, values, 0);
+        else if (key < rows.end) add_tile<true>(q, keys, values, lane_ahead(rows.first, key));
     }
 
     // One tile of keys and values. `ahead`: how far this lane's first row is ahead of its first key.
     template <bool MASKED>
     __device__ __forceinline__ void add_tile(const A (&q)[M][STEPS], const Tile& keys, const Tile& values, int ahead) {
         C s[KEYS / 8][M];
-        start_products();
         mul_rows(s, q, keys, 0);
-        commit_products();
-        wait_products<0>(s);
         if (MASKED) {
 #pragma unroll
             for (int n = 0; n < KEYS / 8; ++n)
@@ -95,10 +92,7 @@ struct Softmax {
         for (int n = 0; n < KEYS / 8; ++n)
 #pragma unroll
             for (int m = 0; m < M; ++m) set_half(p[n / 2][m], n % 2, s[n][m]);
-        start_products();
         add_cols(o, p, values, 0);
-        commit_products();
-        wait_products<0>(o);
     }
 
     // out and lse of this warp's rows; `out` is position 0 of the head.

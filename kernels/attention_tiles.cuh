@@ -96,20 +96,7 @@ __device__ __forceinline__ void store_c(act_t* dst, int stride, const C (&c)[COL
     }
 }
 
-// The same for the 16 M rows of a warp, from `row` of T on; `src` and `dst` are row 0.
-template <int M>
-__device__ __forceinline__ void load_rows(A (&a)[M][STEPS], const act_t* src, int stride, int row, int T) {
-#pragma unroll
-    for (int m = 0; m < M; ++m) load_a(a[m], src + (size_t)(row + 16 * m) * stride, stride, T - row - 16 * m);
-}
-template <int M>
-__device__ __forceinline__ void store_rows(act_t* dst, int stride, const C (&c)[M][COLS], float factor, int row, int T) {
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-        store_c(dst + (size_t)(row + 16 * m) * stride, stride, c[m], factor, factor, T - row - 16 * m);
-}
-
-// ---- Streamed tiles in shared memory --------------------------------------------------------------------------------
+// ---- Tiles in shared memory -----------------------------------------------------------------------------------------
 
 // Byte offset of a 16-byte piece. Pieces of a row are permuted by the row, so that eight rows of one column of pieces, which
 // ldmatrix reads at once, lie in different banks.
@@ -124,51 +111,7 @@ __device__ __forceinline__ void copy_async(unsigned dst, const void* src, int by
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_all() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// blockIdx.x and threadIdx.x, read anew: what is computed from them is not kept in registers through a kernel's loop.
-__device__ __forceinline__ unsigned block_again() {
-    unsigned x;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
-    return x;
-}
-__device__ __forceinline__ unsigned thread_again() {
-    unsigned x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-}
-
-// Starts the copy of ROWS rows of D columns from `src`; rows from `left` on become zero: copies of no bytes, which do not touch
-// their source.
-template <int ROWS>
-__device__ __forceinline__ void stream(unsigned tile, const act_t* src, int stride, int left) {
-    constexpr int STEP = BLOCK / PIECES;  // rows that the block copies at once, a multiple of 8
-    const unsigned thread = thread_again();
-    const int first = thread / PIECES, piece = thread % PIECES;
-    tile += place(first, piece), src += (size_t)first * stride + piece * 8;
-#pragma unroll
-    for (int i = 0; i < ROWS; i += STEP, src += (size_t)STEP * stride)
-        copy_async(tile + i * (D * 2), src, first + i < left ? 16 : 0);
-}
-
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-// Two tiles of ROWS positions, keys and values or queries and upstream gradients, each twice: one pair fills while the other is
-// used. Lies in shared memory, on 1024 bytes.
-template <int ROWS>
-struct Stages {
-    act_t tiles[2][2][ROWS * D];
-    __device__ __forceinline__ unsigned first(int j) const { return shared_address(tiles[j & 1][0]); }
-    __device__ __forceinline__ unsigned second(int j) const { return shared_address(tiles[j & 1][1]); }
-};
-
-// Pointers of one (batch, head): q, k, v rows are `wide` apart, out rows `narrow`; blockIdx.x = batch * H + head.
-struct Head {
-    size_t qkv, out;
-    int narrow, wide;
-    __device__ __forceinline__ Head(unsigned block, int T, int H) : narrow(H * D), wide(3 * H * D) {
-        const unsigned b = block / H, h = block % H;
-        qkv = (size_t)b * T * wide + h * D, out = (size_t)b * T * narrow + h * D;
-    }
-};
 
 // Element i of C tile (m, n) is `below(m, i)` rows under this lane's first row, `later(n, i)` columns after its first column.
 __device__ __forceinline__ constexpr int below(int m, int i) { return 16 * m + 8 * (i / 2); }

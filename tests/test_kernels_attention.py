@@ -7,6 +7,8 @@ from andrea.engine.cuda.gate import signatures
 from andrea.errors import AndreaError, EngineError
 
 SHARED_OF_SMALLEST_CARD = 99 * 1024  # of one block, on sm_86, 89 and 120
+SHARED_OF_HOPPER = 228 * 1024  # of a multiprocessor
+SHARED_OF_A_BLOCK = 1024  # each block takes this for itself
 KERNELS = {"k_attn_fwd", "k_attn_bwd_dq", "k_attn_bwd_dkdv"}
 ALL = (
     [("bf16", arch) for arch in nvrtc.ARCHITECTURES] + [("fp32", arch) for arch in nvrtc.ARCHITECTURES] + [("fp16", 90)]
@@ -23,7 +25,7 @@ def test_compiles_without_spills(precision: str, arch: int, d: int) -> None:
     except AndreaError as reason:
         pytest.skip(f"{reason.must}: {reason.got}")
     options = {"ACT": nvrtc.ACT[precision], **attention.defines(d, precision, arch)}
-    cubin = nvrtc.compile_file(attention.source(precision), arch, options)
+    cubin = nvrtc.compile_file(attention.source(d, precision, arch), arch, options)
     assert set(cubin.resources) == KERNELS
     spilled = {kernel: used for kernel, used in cubin.resources.items() if used.spills or used.stack}
     assert not spilled, f"{precision}, {d} wide, sm_{arch}: {spilled}"
@@ -37,19 +39,44 @@ def test_blocks_cover_every_row_once(precision: str, arch: int, d: int, t: int) 
     """The grid and the compiled rows come from one table; were they not equal, rows would be missed or met twice."""
     options = attention.defines(d, precision, arch)
     for launch in (*attention.forward(3, t, 5, d, precision, arch), *attention.backward(3, t, 5, d, precision, arch)):
-        rows = options["ATTN_ROWS" if precision == "fp32" else f"{attention.STEMS[launch.kernel]}_ROWS"]
-        assert (launch.grid[0], launch.grid[2]) == (15, 1)
-        assert (launch.grid[1] - 1) * rows < t <= launch.grid[1] * rows
-        assert rows * launch.grid[1] <= attention.scratch(3, t, 5, d)["attn_rows"] // (15 * 2 * 4)
-        assert launch.shared <= SHARED_OF_SMALLEST_CARD
+        stem = attention.STEMS[launch.kernel]
+        if attention.source(d, precision, arch) == "attention_hopper.cu":
+            rows, at_once = attention.WGMMA_ROWS, int(options[f"{stem}_ROUND"])
+            heads, blocks, rounds = launch.grid[0], launch.grid[1] // at_once, launch.grid[2]
+            assert (heads, launch.grid[1] % at_once) == (5, 0)
+            assert (rounds - 1) * at_once < 3 <= rounds * at_once
+            assert at_once & (at_once - 1) == 0, "the kernel divides by it"
+            assert launch.shared <= SHARED_OF_HOPPER // int(options[f"{stem}_BLOCKS"]) - SHARED_OF_A_BLOCK
+        else:
+            rows, blocks = int(options["ATTN_ROWS" if precision == "fp32" else f"{stem}_ROWS"]), launch.grid[1]
+            assert (launch.grid[0], launch.grid[2]) == (15, 1)
+            assert launch.shared <= SHARED_OF_SMALLEST_CARD
+        assert (blocks - 1) * rows < t <= blocks * rows
+        assert rows * blocks <= attention.scratch(3, t, 5, d)["attn_rows"] // (15 * 2 * 4)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_arguments_are_the_kernels_own(precision: str) -> None:
+@pytest.mark.parametrize(("precision", "arch"), [("bf16", 80), ("bf16", 90), ("fp32", 90)])
+def test_arguments_are_the_kernels_own(precision: str, arch: int) -> None:
     """Launches name buffers by position; another order in the .cu file would read one array as another."""
-    known = signatures(attention.source(precision))
-    for kernel, names in attention.ARGUMENTS.items():
-        assert tuple(name.removeprefix("attn_") for name in names) == tuple(argument.name for argument in known[kernel])
+    known = signatures(attention.source(64, precision, arch))
+    launches = (*attention.forward(3, 8, 5, 64, precision, arch), *attention.backward(3, 8, 5, 64, precision, arch))
+    assert {launch.kernel for launch in launches} == KERNELS
+    for launch in launches:
+        names = tuple(argument.name for argument in known[launch.kernel])
+        assert tuple(name.removeprefix("attn_") for name in launch.args) == names
+
+
+@pytest.mark.parametrize("d", [32, 64])
+def test_products_are_not_run_one_by_one(d: int) -> None:
+    """An edit that lets ptxas serialize wgmma keeps every result and loses a third of the speed; it only warns."""
+    try:
+        nvrtc.version()
+        nvrtc.headers()
+    except AndreaError as reason:
+        pytest.skip(f"{reason.must}: {reason.got}")
+    options = {"ACT": nvrtc.ACT["bf16"], **attention.defines(d, "bf16", 90)}
+    log = nvrtc.compile_file(attention.source(d, "bf16", 90), 90, options).log
+    assert "Potential Performance Loss" not in log
 
 
 @pytest.mark.parametrize("d", [16, 48, 96, 256])

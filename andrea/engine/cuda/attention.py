@@ -34,6 +34,15 @@ class Tile:
     blocks: int
 
 
+@dataclass(frozen=True)
+class Ring:
+    """For wgmma: blocks that must fit a multiprocessor, pairs of tiles in shared memory, rows of the batch that run together."""
+
+    blocks: int
+    stages: int
+    batch: int
+
+
 FORWARD: Final = "k_attn_fwd"
 DQ: Final = "k_attn_bwd_dq"
 DKDV: Final = "k_attn_bwd_dkdv"
@@ -44,25 +53,28 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 STEMS: Final[Mapping[str, str]] = {FORWARD: "ATTN_FWD", DQ: "ATTN_DQ", DKDV: "ATTN_DKDV"}
 
-# 16 bits by mma.sync, by head width. Neither number changes a bit of a result.
+# 16 bits by mma.sync, by head width. No number of this table or the next changes a bit of a result.
 TILES: Final[Mapping[int, Mapping[str, Tile]]] = {
     32: {FORWARD: Tile(64, 4), DQ: Tile(128, 3), DKDV: Tile(128, 3)},
     64: {FORWARD: Tile(128, 2), DQ: Tile(128, 2), DKDV: Tile(64, 2)},
     128: {FORWARD: Tile(64, 2), DQ: Tile(64, 2), DKDV: Tile(64, 2)},
 }
-# 16 bits by wgmma, which only sm_90 has; it takes 64 rows at a time and leaves head width 128 to mma.sync.
+# 16 bits by wgmma, which only sm_90 has; it leaves head width 128 to mma.sync.
 WGMMA_ARCH: Final = 90
-WGMMA_TILES: Final[Mapping[int, Mapping[str, Tile]]] = {
-    32: {FORWARD: Tile(64, 4), DQ: Tile(64, 4), DKDV: Tile(64, 3)},
-    64: {FORWARD: Tile(64, 4), DQ: Tile(64, 3), DKDV: Tile(64, 3)},
+WGMMA_ROWS: Final = 64  # of a block and of a streamed tile
+RINGS: Final[Mapping[int, Mapping[str, Ring]]] = {
+    32: {FORWARD: Ring(5, 4, 8), DQ: Ring(4, 4, 8), DKDV: Ring(3, 4, 8)},
+    64: {FORWARD: Ring(4, 3, 4), DQ: Ring(3, 3, 1), DKDV: Ring(2, 4, 2)},
 }
 ROWS_FP32: Final[Mapping[int, int]] = {32: 64, 64: 64, 128: 32}
 WIDE_TILES_FP32: Final[Mapping[str, int]] = {FORWARD: 3, DQ: 4, DKDV: 4}  # (rows, D) tiles in shared memory
 
 
-def source(precision: str) -> str:
+def source(d_head: int, precision: str, arch: int) -> str:
     """The kernel file: tensor cores for 16 bits, plain float32 otherwise (tf32 too: no TF32 attention exists)."""
-    return "attention.cu" if _is_16_bit(precision) else "attention_fp32.cu"
+    if not _is_16_bit(precision):
+        return "attention_fp32.cu"
+    return "attention_hopper.cu" if _is_wgmma(d_head, arch) else "attention.cu"
 
 
 def defines(d_head: int, precision: str, arch: int) -> dict[str, int | str]:
@@ -70,10 +82,14 @@ def defines(d_head: int, precision: str, arch: int) -> dict[str, int | str]:
     _require_width(d_head)
     if not _is_16_bit(precision):
         return {"D": d_head, "ATTN_ROWS": ROWS_FP32[d_head]}
-    options: dict[str, int | str] = {"D": d_head, "ATTN_WGMMA": int(_is_wgmma(d_head, arch))}
+    options: dict[str, int | str] = {"D": d_head}
     for kernel, stem in STEMS.items():
-        tile = _tile(kernel, d_head, arch)
-        options |= {f"{stem}_ROWS": tile.rows, f"{stem}_BLOCKS": tile.blocks}
+        if _is_wgmma(d_head, arch):
+            ring = RINGS[d_head][kernel]
+            options |= {f"{stem}_BLOCKS": ring.blocks, f"{stem}_STAGES": ring.stages, f"{stem}_ROUND": ring.batch}
+        else:
+            tile = TILES[d_head][kernel]
+            options |= {f"{stem}_BLOCKS": tile.blocks, f"{stem}_ROWS": tile.rows}
     return options
 
 
@@ -95,20 +111,27 @@ def scratch(b: int, t: int, h: int, d: int) -> dict[str, int]:
 
 def _launch(kernel: str, b: int, t: int, h: int, d: int, precision: str, arch: int) -> Launch:
     _require_width(d)
-    if _is_16_bit(precision):
-        rows, shared = _tile(kernel, d, arch).rows, 0
-    else:
+    if not _is_16_bit(precision):
         rows = ROWS_FP32[d]
         shared = FLOAT32 * (WIDE_TILES_FP32[kernel] * rows * (d + 4) + rows * (rows + 4) + 2 * rows)
+    elif _is_wgmma(d, arch):
+        return _ring_launch(kernel, b, t, h, d)
+    else:
+        rows, shared = TILES[d][kernel].rows, 0
     return Launch(kernel, ARGUMENTS[kernel], (b * h, _blocks(t, rows), 1), BLOCK, shared)
 
 
-def _tile(kernel: str, d: int, arch: int) -> Tile:
-    return (WGMMA_TILES if _is_wgmma(d, arch) else TILES)[d][kernel]
+def _ring_launch(kernel: str, b: int, t: int, h: int, d: int) -> Launch:
+    ring = RINGS[d][kernel]
+    grid = (h, _blocks(t, WGMMA_ROWS) * ring.batch, _blocks(b, ring.batch))
+    tiles = 2 * ring.stages + (1 if kernel == FORWARD else 2)
+    statistics = 2 * FLOAT32 * WGMMA_ROWS * ring.stages if kernel == DKDV else 0
+    *buffers, _, _ = ARGUMENTS[kernel]
+    return Launch(kernel, (*buffers, "B", "T", "H"), grid, BLOCK, tiles * WGMMA_ROWS * d * 2 + statistics)
 
 
 def _is_wgmma(d: int, arch: int) -> bool:
-    return arch == WGMMA_ARCH and d in WGMMA_TILES
+    return arch == WGMMA_ARCH and d in RINGS
 
 
 def _is_16_bit(precision: str) -> bool:

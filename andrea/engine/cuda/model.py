@@ -201,8 +201,8 @@ class Model:
         )
 
     def _attention_call(self, launch: attention.Launch, values: Mapping[str, Tensor | int]) -> Call:
-        defines = attention.defines(self._shape.d_head, self._precision, self._device.arch)
-        file = attention.source(self._precision)
+        form = (self._shape.d_head, self._precision, self._device.arch)
+        file, defines = attention.source(*form), attention.defines(*form)
         kernel = self._device.kernel(file, launch.kernel, self._precision, defines)
         arguments = [values[name] for name in launch.args]
         return lambda: kernel(launch.grid, launch.block, *arguments, shared=launch.shared)

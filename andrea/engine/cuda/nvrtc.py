@@ -46,10 +46,11 @@ class Resources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Compiled code of one file, and the resources of each kernel in it (empty when it came from the cache)."""
+    """Compiled code of one file, the resources of each kernel in it and what the compiler said."""
 
     data: bytes
     resources: Mapping[str, Resources]
+    log: str
 
 
 def architecture(capability: tuple[int, int]) -> int:
@@ -158,7 +159,7 @@ def _compile(text: str, name: str, options: tuple[str, ...]) -> Cubin:
         data = _fetch(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Cubin(data, _resources(log))
+    return Cubin(data, _resources(log), log)
 
 
 def _fetch(size: Any, get: Any, program: Any) -> bytes:
