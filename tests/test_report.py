@@ -14,8 +14,10 @@ from finished_run import STEPS, finished_run, put, records
 from andrea.archive import archive
 from andrea.errors import AndreaError, DataError
 from andrea.report import build
-from andrea.report.curves import coherence_traces, extremes, share_traces, smoothed, thinned
+from andrea.report.curves import coherence_traces, peaks, share_traces, smoothed, thinned
+from andrea.runfiles import step_record
 
+STEP_RECORDS = [step_record(n, "chitchat", 0, 6 / n, 1.5, 1e-3, 2.0) for n in range(1, STEPS + 1)]
 RUN = Path("runs/ANDREA-TINY")
 HISTORY = RUN / "ANDREA-TINY.loss.json"
 SAMPLES = RUN / "archive" / str(STEPS) / "ANDREA-TINY.samples.json"
@@ -150,8 +152,10 @@ def test_the_bandit_has_its_panels(tmp_path: Path) -> None:
     for text in ("documents seen", "85.7%", "12.50", "cap", "1.3"):
         assert text in page.text
     charts = {chart["id"]: chart for chart in json.loads(page.scripts[0])}
-    reward = charts["reward"]["traces"][0]
-    assert len(reward["x"]) == STEPS and reward["y"][0] == 0 and max(reward["y"]) > 0
+    for key, value in (("reward", 0.25), ("coverage", 0.5)):
+        assert [(t["name"], t["x"], t["y"]) for t in charts[key]["traces"]] == [
+            (name, [10], [value]) for name in ("chitchat", "synthetic-chat")
+        ]
     assert charts["reward"]["marks"] == [[13, "all sources"]]
     assert charts["epochs"]["traces"][0]["y"][-1] == STEPS * 4 * 256 / 2048
 
@@ -232,6 +236,7 @@ def test_long_histories_are_thinned(tmp_path: Path) -> None:
         (HISTORY, '[\n{"step":1}\n]\n'),
         (HISTORY, records([{"step": n, "loss": "low"} for n in range(1, STEPS + 1)])),
         (HISTORY, records([{"step": n} for n in range(2, STEPS + 1)])),
+        (HISTORY, records([*STEP_RECORDS[:-1], STEP_RECORDS[-1] | {"firehose": {"chitchat": {"reward": "x"}}}])),
         (SAMPLES, records([{"step": STEPS, "prompt": 5, "text": "a"}])),
         (SAMPLES.with_name("final_evaluation.json"), None),
         (SAMPLES.with_name("final_evaluation.json"), '{"sources": {"chitchat": {}}, "mean": 3}'),
@@ -273,11 +278,11 @@ def test_peaks_survive_thinning() -> None:
     points: list[tuple[int, float | None]] = [(step, 1.0) for step in range(100_000)]
     points[77_777] = (77_777, 99.0)
     points[5] = (5, None)
-    thin = extremes(points, 1000)
+    thin = peaks(points, 1000)
     assert (77_777, 99.0) in thin
     assert len(thin) <= 1000
     assert thin == sorted(thin)
-    assert extremes(points[:900], 1000) == points[:900]
+    assert peaks(points[:900], 1000) == points[:900]
 
 
 def test_smoothing_is_a_mean_and_starts_unbiased() -> None:
