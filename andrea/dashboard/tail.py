@@ -41,7 +41,7 @@ class Tail:
         self.trouble, self.complete, self.exists, self.written = "", True, False, 0.0
         self._place, self._before = 0, b""
         self._known: tuple[int, ...] = ()
-        self._passed = ""
+        self._passed = ""  # what is said of a line that was too long
 
     def read(self) -> bool:
         """Take what is new; whether anything has changed."""
