@@ -32,7 +32,7 @@ def import_cupy() -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of one compiled file. Calling it launches on the device's stream."""
+    """One kernel of one compiled file. Calling it launches on the device's stream, or on its side stream."""
 
     name: str
     function: Any
@@ -40,11 +40,11 @@ class Kernel:
     act: str
     device: "Device"
 
-    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0) -> None:
+    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0, side: bool = False) -> None:
         bound = bind(self.name, self.signature, values, self.act)
         if shared > 8 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
-        with self.device.stream:
+        with self.device.side.stream if side else self.device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 
