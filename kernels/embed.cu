@@ -62,14 +62,16 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Sum of the rows at(i) of dx for i = begin, begin + step, ... below end.
-template <typename At>
-__device__ __forceinline__ Floats sum_rows(const act_t* dx, At at, int begin, int end, int step, int C) {
+// Sum of rows of dx: those of order[i], or without an order those of i, for i = begin, begin + step, ... below end.
+__device__ __forceinline__ Floats sum_rows(const act_t* dx, const int* order, int begin, int end, int step, int C) {
     Floats sum = {};
     for (int i = begin; i < end; i += AHEAD * step) {
         Pack in[AHEAD];
 #pragma unroll
-        for (int j = 0; j < AHEAD; ++j) in[j] = i + j * step < end ? load_pack(dx + (size_t)at(i + j * step) * C) : Pack{};
+        for (int j = 0; j < AHEAD; ++j) {
+            const int k = i + j * step;
+            in[j] = k < end ? load_pack(dx + (size_t)(order ? order[k] : k) * C) : Pack{};
+        }
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j)
 #pragma unroll
@@ -83,7 +85,7 @@ __device__ __forceinline__ void add_together(float* row, const act_t* dx, const 
     __shared__ Floats part[TEAMS][TEAM];
     const int team = threadIdx.x / TEAM;
     Floats sum = {};
-    if (c < C) sum = sum_rows(dx + c, [=](int i) { return order[i]; }, range.x + team, range.y, TEAMS, C);
+    if (c < C) sum = sum_rows(dx + c, order, range.x + team, range.y, TEAMS, C);
     sum.store(part[team][threadIdx.x % TEAM].v);
     __syncthreads();
     if (team == 0 && c < C) {
@@ -103,14 +105,14 @@ extern "C" __global__ void __launch_bounds__(256)
     const int c = blockIdx.y * SPAN + threadIdx.x % TEAM * PACK;
     if (blockIdx.x >= blocks) {
         const int t = (blockIdx.x - blocks) * TEAMS + team;
-        if (t < T && c < C) sum_rows(dx + c, [=](int b) { return b * T + t; }, 0, B, 1, C).add_to(dwpe + (size_t)t * C + c);
+        if (t < T && c < C) sum_rows(dx + c, nullptr, t, B * T, T, C).add_to(dwpe + (size_t)t * C + c);
         return;
     }
     const int v = team * blocks + blockIdx.x;  // frequent ids are often neighbours: each to a block of its own
     const int2 range = v < V ? int2{first[v], first[v + 1]} : int2{};
     const bool many = range.y - range.x > FEW;
     if (c < C && range.x < range.y && !many)
-        sum_rows(dx + c, [=](int i) { return order[i]; }, range.x, range.y, 1, C).add_to(dwte + (size_t)v * C + c);
+        sum_rows(dx + c, order, range.x, range.y, 1, C).add_to(dwte + (size_t)v * C + c);
     if (threadIdx.x % TEAM == 0) ranges[team] = range;
     if (!__syncthreads_or(many)) return;
     for (int k = 0; k < TEAMS; ++k)
