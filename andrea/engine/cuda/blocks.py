@@ -12,8 +12,8 @@ EMBED_ROWS, EMBED_TEAM, EMBED_BLOCK = 4, 16, 128  # as in embed.cu; threads of a
 
 def norm_defines(width: int, pack: int) -> dict[str, int | str]:
     """Compile options of layernorm.cu: a row of `width` lies in the registers of half a warp, of a warp or of several."""
-    packs = up(width, pack)
-    lanes = next((lanes for lanes in (16, 32, 64) if packs * pack <= lanes * LN_HELD), 128)
+    packs, least = up(width, pack), 16 if pack == 8 else 32  # half a warp holds too many registers in float32
+    lanes = next((lanes for lanes in (least, 32, 64) if packs * pack <= lanes * LN_HELD), 128)
     return {"LN_LANES": lanes, "LN_PACKS": up(packs, lanes), "LN_WHOLE": int(packs % lanes == 0)}
 
 
