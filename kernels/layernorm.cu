@@ -18,6 +18,7 @@
 // Repeats  bit for bit: K is fixed; rows, teams, their warps and slabs are added in their order
 //
 // A row is read once, into the registers of its team. Forward starts the next row's loads before it works on this one.
+// __fmul_rn stands where the compiler could fuse a product with one sum or with another: a kernel and its fp8 form must choose alike.
 #include "fp8.cuh"
 
 #ifndef LN_LANES
@@ -140,7 +141,7 @@ __device__ __forceinline__ float2 center(float (&v)[WIDTH], const Row& row, int 
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) sum[0] += v[e] = row.get(e);
     team_sums(sum);
-    const float mean = sum[0] * inverse;
+    const float mean = __fmul_rn(sum[0], inverse);
 #pragma unroll  // the variance is a second pass: one pass cancels when |mean| is large
     for (int e = 0; e < WIDTH; ++e) {
         v[e] -= mean;
@@ -216,11 +217,11 @@ __device__ __forceinline__ float2 average(float (&dgamma)[WIDTH], float (&dbeta)
     float sum[2] = {};
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
-        const float xh = in.get(e) * rstd + shift, d = up.get(e), g = d * gain[e];
+        const float xh = in.get(e) * rstd + shift, d = up.get(e), g = __fmul_rn(d, gain[e]);
         sum[0] += g, sum[1] += g * xh, dgamma[e] += d * xh, dbeta[e] += d;
     }
     team_sums(sum);
-    return {sum[0] * inverse, sum[1] * inverse};
+    return {__fmul_rn(sum[0], inverse), __fmul_rn(sum[1], inverse)};
 }
 
 // A block's rows, and its slab of partial. Returns the thread's largest number.
@@ -239,7 +240,7 @@ __device__ __forceinline__ float backward_rows(act_t* dx, float* partial, const 
         const size_t at = (size_t)row * C;
         Row in, up, out;
         in.load(x + at, C), up.load(dy + at, C), out.load(old + at, C);
-        const float r = rstd[row], shift = -mean[row] * r;
+        const float r = rstd[row], shift = __fmul_rn(-mean[row], r);
         if (WARP_TEAMS > 1 && n >= N) up = {};  // adds nothing
         const float2 avg = average(dgamma, dbeta, in, up, gain, r, shift, 1.0f / C);
         in.forget(same), up.forget(same);

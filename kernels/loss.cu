@@ -140,8 +140,9 @@ extern "C" __global__ void __launch_bounds__(LOSS_THREADS, FUSED_BLOCKS)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
                  int T, int V, int P) {
     __shared__ float2 part[LOSS_WARPS];  // a warp's largest logit, and its sum beside that
-    const int target = target_of(tokens, blockIdx.x, T);
-    act_t* row = logits + (size_t)blockIdx.x * P;
+    const int n = gridDim.x - 1 - blockIdx.x;  // last rows first: the head's product has just written them
+    const int target = target_of(tokens, n, T);
+    act_t* row = logits + (size_t)n * P;
     const float at_target = to_float(row[target]);  // before the barrier: after it, it is written
     float e[HELD], sum = 0.0f, all = 0.0f;
     const float top = load_exponentials(e, row, V, P), scale = control->loss_scale / (float)gridDim.x;
@@ -163,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(LOSS_THREADS, FUSED_BLOCKS)
     }
     if (target / PACK % LOSS_THREADS != threadIdx.x) return;
     row[target] = to_act((exponential(at_target, most) / all - 1.0f) * scale);  // by whoever has just stored it
-    losses[blockIdx.x] = most + logf(all) - at_target;
+    losses[n] = most + logf(all) - at_target;
 }
 
 // Sum over the n numbers from v on, to every thread of the block.

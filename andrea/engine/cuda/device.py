@@ -123,6 +123,7 @@ class Device:
             ) from cause
         self._held.append(block)
         self._runtime.memset(block.ptr, 0, nbytes)
+        self._runtime.deviceSynchronize()  # our streams would not wait for it
         return int(block.ptr)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
@@ -153,8 +154,10 @@ class Device:
         """Copy numbers into a tensor, converted to its type; returns when they are there."""
         raw = to_device_type(values, target.dtype)
         assert raw.size == target.size, f"{raw.size} numbers into a tensor of {target.size}"
+        # in our stream's order: a plain copy of few bytes returns before they have arrived, and kernels of ours do not wait for it
+        to_device = self._runtime.memcpyHostToDevice
+        self._runtime.memcpyAsync(target.address, raw.ctypes.data, raw.nbytes, to_device, self.stream.ptr)
         self.wait()
-        self._runtime.memcpy(target.address, raw.ctypes.data, raw.nbytes, self._runtime.memcpyHostToDevice)
 
     def read(self, source: Tensor) -> NDArray[Any]:
         """A copy on the host, when all work before is done; 16-bit floats come as float32."""
