@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from andrea.errors import CheckpointError, DataError
-from andrea.files import atomic_file, read_json, require_file, storing, to_json, write_atomic, write_json
+from andrea.files import LARGEST_JSON, atomic_file, read_json, require_file, storing, to_json, write_atomic, write_json
 
 FORMAT = "andrea-checkpoint-1"
 HEADER = np.dtype("<i4")
@@ -204,7 +204,7 @@ def load(path: Path, n_params: int) -> tuple[Checkpoint, dict[str, Any], Manifes
 
 def _load_state(path: Path, manifest: Manifest) -> dict[str, Any]:
     with _reading(path) as file:
-        data = file.read()
+        data = file.read(LARGEST_JSON + 1)
     if _size(data) != manifest.state:
         raise _damaged(path, "other bytes than its manifest says")
     state = json.loads(data)

@@ -19,6 +19,7 @@ from andrea.schema import check_schema, parse_strict
 
 BYTES = 256
 SUFFIX = "-TRAIN"
+LARGEST_FILE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ def load(path: str | Path) -> Experiment:
     try:
         if path.exists() and not path.is_file():  # reading a pipe or a device never ends
             raise OSError(errno.EINVAL, "no file")
+        if path.exists() and path.stat().st_size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"more than {LARGEST_FILE >> 20} MiB")
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except FileNotFoundError as cause:
         known = ", ".join(sorted(p.name for p in path.parent.glob(f"*{SUFFIX}.json"))) or "none"

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from andrea.errors import DataError, StorageError
 
+LARGEST_JSON = 64 << 20  # bytes; of our own files a state is the largest, with a bit a document
 _HINTS = {
     errno.ENOSPC: "free some space on that disk, then type the same command again",
     errno.EDQUOT: "free some of your quota, then type the same command again",
@@ -109,7 +110,11 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     """Read a JSON object. `what` names the file in the error: "the tokens manifest"."""
     require_file(Path(path))
     try:
-        value = json.loads(Path(path).read_bytes(), parse_constant=refuse_constant)
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_JSON + 1)  # parsed, it takes many times the memory
+        if len(data) > LARGEST_JSON:
+            raise ValueError(f"more than {LARGEST_JSON >> 20} MiB")
+        value = json.loads(data, parse_constant=refuse_constant)
     except FileNotFoundError as cause:
         raise DataError(
             f"{what} must exist at {path}",

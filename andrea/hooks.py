@@ -23,7 +23,7 @@ from andrea.engine.cuda.fp8 import CAPABILITY
 from andrea.errors import AndreaError, EngineError, RunError
 from andrea.estimate import CPU_MACHINE, cpu_seconds
 from andrea.experiment import SUFFIX, Experiment, load
-from andrea.paths import short_name
+from andrea.paths import clashes, own_texts, raw_datasets, short_name
 from andrea.training.gate import HALTED
 from andrea.training.resume import check_target
 from andrea.training.runfolder import stands_at
@@ -52,19 +52,25 @@ def require_project(root: Path) -> None:
 
 
 def load_experiments(root: Path) -> tuple[list[Experiment], dict[str, AndreaError]]:
-    """The experiments of a project, and the mistakes of broken files by target; each such file costs one line.
+    """The experiments of a project, and the mistakes of the others by target; each of these costs one line.
 
-    Raises the first mistake when no other file is left.
+    Raises the first mistake when no experiment is left.
     """
     good: list[Experiment] = []
     broken: dict[str, AndreaError] = {}
     for path in sorted(root.glob(f"experiments/ANDREA-*{SUFFIX}.json")):
         try:
-            good.append(load(path))
+            experiment = load(path)
+            for _, folder in raw_datasets([experiment]).values():
+                own_texts(folder)
+            good.append(experiment)
         except AndreaError as mistake:
-            target = "train_" + re.sub(r"\W", "_", short_name(path.stem.removesuffix(SUFFIX)))
-            broken[target] = mistake
-            print(f"passed over: {mistake.must} ({target} says more)", file=sys.stderr)
+            broken["train_" + re.sub(r"\W", "_", short_name(path.stem.removesuffix(SUFFIX)))] = mistake
+    clashing = clashes(good)
+    broken |= {f"train_{short_name(name)}": clash for name, clash in clashing.items()}
+    good = [experiment for experiment in good if experiment.name not in clashing]
+    for target, told in broken.items():
+        print(f"passed over: {told.must} ({target} says more)", file=sys.stderr)
     if broken and not good:
         raise next(iter(broken.values()))
     for experiment in good:

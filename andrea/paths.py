@@ -1,11 +1,12 @@
 """Where every stage of the DAG keeps its files, relative to the project: the names that rules and commands share."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 from andrea.errors import ExperimentError
 from andrea.experiment import SUFFIX, Experiment
-from andrea.sources.catalogue import Dataset, entry, find_dataset, own_files
+from andrea.sources.catalogue import LOCAL, Dataset, entry, find_dataset, own_files
 from andrea.sources.folder import KINDS
 
 SPLITS = ("train", "heldout")
@@ -29,20 +30,31 @@ def full_name(name: str) -> str:
 
 
 def raw_datasets(experiments: list[Experiment]) -> dict[str, RawDataset]:
-    """Manifest -> data set, over all experiments; ExperimentError when one place would hold the text of two folders."""
+    """Manifest -> data set, over all experiments; ExperimentError for a source that nobody knows."""
     found: dict[str, RawDataset] = {}
     for experiment in experiments:
         for source, spec in experiment.sources.items():
             known = entry(source, spec).dataset
             dataset = find_dataset(known) if spec.files is None else own_files(source, spec.files)
-            path = f"data/raw/{dataset.name}/{dataset.revision}/manifest.json"
-            _, folder = found.setdefault(path, (dataset, spec.files))
-            if folder != spec.files:
-                raise ExperimentError(
-                    f'the source "{source}" must read one folder in all experiments: they share {Path(path).parent}',
-                    got=f"{folder}, and {spec.files} in {experiment.name}",
-                    fix="give one of the two sources another name",
-                )
+            found[f"data/raw/{dataset.name}/{dataset.revision}/manifest.json"] = dataset, spec.files
+    return found
+
+
+def clashes(experiments: list[Experiment]) -> dict[str, ExperimentError]:
+    """Name of an experiment -> what is wrong, for all that would put the texts of two folders into one place."""
+    readers: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        for source in (name for name, spec in experiment.sources.items() if spec.files is not None):
+            readers.setdefault(source, []).append(experiment)
+    found: dict[str, ExperimentError] = {}
+    for source, sharers in readers.items():
+        if len({e.sources[source].files for e in sharers}) > 1:
+            mistake = ExperimentError(
+                f'the source "{source}" must read one folder in all experiments: they share data/raw/{source}/{LOCAL}',
+                got=", ".join(f"{e.sources[source].files} in {e.path.name}" for e in sharers),
+                fix="give one of the sources another name",
+            )
+            found |= dict.fromkeys((e.name for e in sharers), mistake)
     return found
 
 
@@ -50,6 +62,7 @@ def raw_files(experiment: Experiment) -> list[str]:
     return sorted(raw_datasets([experiment]))
 
 
+@cache
 def own_texts(folder: str | None) -> list[str]:
     """The user's own text files, so that a new or an edited one is seen. A missing folder is explained by the pull.
 

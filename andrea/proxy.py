@@ -140,7 +140,7 @@ def _find(run: Run, checkpoint: Path | None, log: Log) -> Start:
 
 def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitStack, log: Log) -> Trainer:
     """Open the engine, cut the run files back to the start, and put the loop together."""
-    e, data, step = run.experiment, run.data, start.checkpoint.step
+    e, data = run.experiment, run.data
     batches = Batches(data.train, e.model.context, e.train.batch_size, e.train.seed)
     heldout = {
         source: hold_out(source, tokens, e.model.context, e.validation.blocks, data.tokenizer.token_bytes)
@@ -156,13 +156,7 @@ def _open(run: Run, start: Start, threads: int, signals: Signals, stack: ExitSta
     _announce(run, start, engine, batches, log)
     samples = open_files(start, run.history, run.samples, len(e.samples.prompts), run.files.state)
     gate.recall(samples)
-    pinned = frozenset({e.polish.at_step} if e.polish else ())
-    # a kill may have come before it
-    prune(run.files.checkpoints, e.checkpoints, run.history.losses, step, pinned)
-    stamp = {"fingerprint": run.mark, "versions": run.made_with}
-    in_place = start.path is not None and start.path.parent.resolve() == run.files.checkpoints.resolve()
-    saved = step if in_place else None
-    writer = Writer(run.files, e.checkpoints, stamp, saved=saved, pinned=pinned, events=run.events)
+    writer = _open_writer(run, start)
     stack.callback(writer.close)
     return Trainer(
         experiment=e,
@@ -191,6 +185,16 @@ def _open_engine(experiment: Experiment, start: Start, threads: int) -> Engine:
         engine.restore(start.state.get("engine", {}))
     engine.load(begin.weights, begin.m, begin.v, begin.step)
     return engine
+
+
+def _open_writer(run: Run, start: Start) -> Writer:
+    """The writer of checkpoints, after what an earlier one should have deleted: a kill may have come before it."""
+    e, folder, step = run.experiment, run.files.checkpoints, start.checkpoint.step
+    pinned = frozenset({e.polish.at_step} if e.polish else ())
+    prune(folder, e.checkpoints, run.history.losses, step, pinned)
+    stamp = {"fingerprint": run.mark, "versions": run.made_with}
+    in_place = start.path is not None and start.path.parent.resolve() == folder.resolve()
+    return Writer(run.files, e.checkpoints, stamp, saved=step if in_place else None, pinned=pinned, events=run.events)
 
 
 def _announce(run: Run, start: Start, engine: Engine, batches: Batches, log: Log) -> None:

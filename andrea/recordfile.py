@@ -197,7 +197,7 @@ def _as_lines(data: bytes) -> bytes:
 
 
 def _is_record(value: object) -> bool:
-    """Whether what we read of `value` later is there. Validations are the only nested records."""
+    """Whether what the trainer reads of `value` later is there; readers for people check the rest."""
     if not isinstance(value, dict) or type(value.get("step")) is not int:
         return False
     if not isinstance(value.get("coherence", 0.0), float):

@@ -20,7 +20,7 @@ from andrea.paths import experiment_file
 from andrea.progress import short_time
 from andrea.terminal import in_line
 from andrea.training.gate import HALTED
-from andrea.training.runfolder import RECORD
+from andrea.training.runfolder import is_of_run
 
 Row = dict[str, str]
 
@@ -90,10 +90,10 @@ def _state(root: Path, name: str, pid: int | None, step: int) -> str:
         require_file(folder / HALTED)
         return f"halted: {(folder / HALTED).read_text(errors='replace').partition('got: ')[2].partition(chr(10))[0] or '?'}"
     results = root / "results" / name
-    if (results / "model.bin").exists() and (folder / RECORD).exists():
-        made = read_json(results / "resolved.json", "the resolved experiment").get("fingerprint")
-        if made == read_json(folder / RECORD, "the run's fingerprint").get("fingerprint"):
-            return "finished"
+    if (results / "model.bin").exists() and is_of_run(
+        read_json(results / "resolved.json", "the resolved experiment"), folder
+    ):
+        return "finished"
     return "stopped" if step else "began, nothing saved"
 
 

@@ -18,7 +18,7 @@ MEGACHAT = ["scripts/prep-megachat.py", "andrea/prepare.py", *_TEXT]
 TOKENIZER = ["andrea/tokenizer/*.py"]
 TOKENS = ["andrea/tokens.py", "andrea/btok.py", "andrea/tokenizer/*.py"]
 ARCHIVE = ["andrea/archive.py"]
-REPORT = ["andrea/report/*", "andrea/checked.py"]
+REPORT = ["andrea/report/*", "andrea/checked.py", "andrea/decimate.py"]
 
 INFRASTRUCTURE = {
     "andrea",

@@ -39,8 +39,7 @@ def _microbatch(s: Shape, train: TrainSpec, rows: int) -> Iterator[Work]:
     again = layers - 1 if train.recompute else 0
     p, head = padded_vocabulary(s), padded_vocabulary(s) if low else s.vocab_size
     yield Work("embed", 1, a * n * c + FLOAT * (n + s.context) * c)
-    yield Work("embed backward", 1, a * n * c + 2 * FLOAT * s.vocab_size * c)
-    yield Work("embed backward, positions", 1, a * n * c + 2 * FLOAT * s.context * c)
+    yield Work("embed backward", 1, a * n * c + 2 * FLOAT * (s.vocab_size + s.context) * c)
     yield from _norms(s, n, a, again)
     yield from _products("qkv", layers, again, n, c, 3 * c, a, parts=1 if low else 3)
     yield from _attention(s, rows, a, again)

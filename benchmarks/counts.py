@@ -69,7 +69,7 @@ def _layers(shape: Shape, rows: int, precision: str) -> Iterator[tuple[str, Work
     tables = FLOAT * c * (min(n, shape.vocab_size) + t)
     partials = FLOAT * SLABS * 2 * c
     yield "embed forward", Work(1, 0, activation + tables)
-    yield "embed backward", Work(1, 0, 2 * activation + 2 * tables)  # by token and by position
+    yield "embed backward", Work(1, 0, activation + 2 * tables)
     yield "layernorm forward", Work(norms, 0, 2 * activation + 2 * FLOAT * (n + c))
     yield "layernorm backward", Work(norms, 0, 4 * activation + FLOAT * (2 * n + c) + partials)
     yield "layernorm parameters", Work(1, 0, norms * (partials + 2 * FLOAT * 2 * c))

@@ -20,9 +20,10 @@ from timing import microseconds
 from train_step import PRECISIONS, batches, opened, step_times, torch_settings, variant
 
 from andrea.engine.cuda.blocks import BLOCK
-from andrea.engine.cuda.engine import CudaEngine
+from andrea.engine.cuda.engine import ELEMENTS, CudaEngine
 from andrea.engine.cuda.matrix import Call
 from andrea.engine.cuda.model import Model, Op
+from andrea.engine.layout import count
 from andrea.experiment import Experiment
 
 Calls = list[list[Call]]  # of one op, for each layer that has it
@@ -47,7 +48,9 @@ def launches(engine: CudaEngine, experiment: Experiment) -> dict[str, Calls]:
     table |= {"embed forward": [embed.forward], "embed backward": [embed.backward]}
     table |= {"loss": [model._loss(feed.batch(0), 1.0)], "layernorm parameters": [model._norm_params()]}
     # the norm's second launch is left out: it moves on to the next place in the window's losses
-    table |= {"grad norm": [update[:1]], "adamw": [update[2:]], "zero": [engine._step_calls(model)[:1]]}
+    n, gradients, clear = count(shape), buffers["gradients"], engine._kernel("k_zero_grads")
+    zero = [lambda: clear((-(-n // ELEMENTS),), BLOCK, gradients.part(0, n), n)]  # a step has it on the side stream
+    table |= {"grad norm": [update[:1]], "adamw": [update[2:]], "zero": [zero]}
     flat = [buffers[name].reshape(buffers[name].size) for name in ("x.1", "x.0", "dbranch")]
     residual, size, pack = model._kernel("residual", "k_residual_add"), flat[0].size, 16 // flat[0].itemsize
     table["residual forward"] = [[lambda: residual((-(-size // (BLOCK * pack)),), BLOCK, *flat, size)]]

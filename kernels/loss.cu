@@ -10,22 +10,26 @@
 // Writes   fwd assigns losses and lse; bwd assigns logits, in place; fused assigns losses and logits and reads a row once:
 //          it stays in registers. Probabilities are not stored.
 //          k_loss_mean adds mean(losses) * share to control.loss
-// Launch   fwd, bwd: grid (N,), block (256,)     fused: grid (N,), block (P / (PACK LOSS_PACKS) or more,), whole warps, at most 512
+// Launch   fwd, bwd: grid (N,), block (256,)     fused: grid (N,), block (LOSS_THREADS,), so many that LOSS_PACKS hold a row
 //          mean: grid (1,), block (1024,)     block_sums: grid (B,), block (256,)
 // Repeats  bit for bit
 #include "prelude.cuh"
 #include "control.cuh"
 
 #ifndef LOSS_PACKS
-#define LOSS_PACKS 2  // packs of a row that a thread of k_loss_fused holds: ceil(P / (PACK threads))
-#define LOSS_THREADS 512  // of a block of k_loss_fused
+#define LOSS_PACKS (40 / PACK)  // packs of a row that a thread of k_loss_fused holds: ceil(P / (PACK LOSS_THREADS))
+#define LOSS_THREADS 64         // of its block
 #endif
+constexpr float LOG2E = 1.4426950408889634f;
 
-__device__ __forceinline__ float exponential(float x) {
+// exp(x - top)
+__device__ __forceinline__ float exponential(float x, float top) {
 #if ACT == ACT_FP32
-    return expf(x);
-#else
-    return __expf(x);  // off by 1e-6 where |x| < 20, far below a 16-bit logit's rounding
+    return expf(x - top);
+#else  // off by 1e-6 where |x - top| < 20, far below a 16-bit logit's rounding; under 1e-38 it is 0
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(x, LOG2E, -top * LOG2E)));
+    return y;
 #endif
 }
 
@@ -41,12 +45,12 @@ __device__ __forceinline__ float row_lse(const act_t* row, int V) {
         float more = 0.0f;
 #pragma unroll
         for (int i = 0; i < PACK; ++i)
-            if (v + i < V) more += exponential(in.get(i) - here);
-        sum = sum * exponential(top - here) + more;
+            if (v + i < V) more += exponential(in.get(i), here);
+        sum = sum * exponential(top, here) + more;
         top = here;
     }
     const float all = block_max(top);
-    return all + logf(block_sum(top == -INFINITY ? 0.0f : sum * exponential(top - all)));
+    return all + logf(block_sum(top == -INFINITY ? 0.0f : sum * exponential(top, all)));
 }
 
 // The gradient of one row in its place.
@@ -55,7 +59,7 @@ __device__ __forceinline__ void row_gradient(act_t* row, float lse, int target, 
         Pack cell = load_pack(row + v);
 #pragma unroll
         for (int i = 0; i < PACK; ++i) {
-            const float p = exponential(cell.get(i) - lse) - (v + i == target ? 1.0f : 0.0f);
+            const float p = exponential(cell.get(i), lse) - (v + i == target ? 1.0f : 0.0f);
             cell.set(i, v + i < V ? p * scale : 0.0f);
         }
         store_pack(row + v, cell);
@@ -81,11 +85,15 @@ extern "C" __global__ void k_loss_bwd(act_t* logits /* N P */, const float* lse 
     row_gradient(logits + (size_t)blockIdx.x * P, lse[blockIdx.x], target_of(tokens, blockIdx.x, T), scale, V, P);
 }
 
-// Threads that should fit a multiprocessor: as many as registers allow without spilling.
-constexpr int FUSED_THREADS = LOSS_PACKS <= 2 ? 1536 : LOSS_PACKS == 3 ? 1152 : LOSS_THREADS;
+// k_loss_fused: a row lies in the registers of a block, thread t has packs t, t + LOSS_THREADS, ... Few threads with many
+// packs each are fast: they have much to load at once, and few to wait for.
+constexpr int HELD = LOSS_PACKS * PACK, LOSS_WARPS = LOSS_THREADS / WARP;
+constexpr bool TIGHT = ACT != ACT_FP32 && HELD <= 40 && LOSS_WARPS <= 8;
+constexpr int FUSED_REGISTERS = HELD + (TIGHT ? 24 : 64);  // so many that nothing spills
+constexpr int FUSED_FIT = 65536 / (LOSS_THREADS * FUSED_REGISTERS);  // blocks a multiprocessor
+constexpr int FUSED_BLOCKS = FUSED_FIT > 16 ? 16 : FUSED_FIT < 1 ? 1 : FUSED_FIT;
 
-// A row lies in the registers of a block: thread t holds packs t, t + blockDim.x, ...
-__device__ __forceinline__ int first_of(int k) { return (k * blockDim.x + threadIdx.x) * PACK; }
+__device__ __forceinline__ int first_of(int k) { return (k * LOSS_THREADS + threadIdx.x) * PACK; }
 
 // Pack k of a row, with -inf where there is no word: its exponential is 0, so that nobody else must look.
 __device__ __forceinline__ Pack load_words(const act_t* row, int k, int V, int P) {
@@ -97,41 +105,81 @@ __device__ __forceinline__ Pack load_words(const act_t* row, int k, int V, int P
     return p;
 }
 
-extern "C" __global__ void __launch_bounds__(LOSS_THREADS, FUSED_THREADS / LOSS_THREADS)
+// The larger of each two elements, two at a time where they have 16 bits.
+__device__ __forceinline__ Pack larger(const Pack& a, const Pack& b) {
+    Pack c;
+#if ACT == ACT_FP32
+#pragma unroll
+    for (int i = 0; i < PACK; ++i) c.v[i] = fmaxf(a.v[i], b.v[i]);
+#else
+#pragma unroll
+    for (int i = 0; i < PACK; i += 2)
+        *reinterpret_cast<Pair*>(c.v + i) = __hmax2(*reinterpret_cast<const Pair*>(a.v + i), *reinterpret_cast<const Pair*>(b.v + i));
+#endif
+    return c;
+}
+
+// A thread's part of a row as exp(logit - top), top being its warp's largest logit, which is returned.
+__device__ __forceinline__ float load_exponentials(float (&e)[HELD], const act_t* row, int V, int P) {
+    Pack p[LOSS_PACKS];
+#pragma unroll
+    for (int k = 0; k < LOSS_PACKS; ++k) p[k] = load_words(row, k, V, P);
+    Pack largest = p[0];
+#pragma unroll
+    for (int k = 1; k < LOSS_PACKS; ++k) largest = larger(largest, p[k]);
+    float top = -3.0e38f;  // finite for a warp without words
+#pragma unroll
+    for (int i = 0; i < PACK; ++i) top = fmaxf(top, largest.get(i));
+    top = warp_max(top);
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) e[i] = exponential(p[i / PACK].get(i % PACK), top);
+    return top;
+}
+
+extern "C" __global__ void __launch_bounds__(LOSS_THREADS, FUSED_BLOCKS)
     k_loss_fused(float* losses /* N */, act_t* logits /* N P */, const int* tokens /* B S */, const Control* control,
                  int T, int V, int P) {
-    const int target = target_of(tokens, blockIdx.x, T);
-    act_t* row = logits + (size_t)blockIdx.x * P;
-    const float at_target = to_float(row[target]);  // read by all before anyone writes: barriers lie between
-    Pack p[LOSS_PACKS];
-    float top = -INFINITY, sum = 0.0f;
+    __shared__ float2 part[LOSS_WARPS];  // a warp's largest logit, and its sum beside that
+    const int n = gridDim.x - 1 - blockIdx.x;  // last rows first: the head's product has just written them
+    const int target = target_of(tokens, n, T);
+    act_t* row = logits + (size_t)n * P;
+    const float at_target = to_float(row[target]);  // before the barrier: after it, it is written
+    float e[HELD], sum = 0.0f, all = 0.0f;
+    const float top = load_exponentials(e, row, V, P), scale = control->loss_scale / (float)gridDim.x;
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) sum += e[i];
+    sum = warp_sum(sum);
+    if (lane_id() == 0) part[warp_id()] = {top, sum};
+    __syncthreads();
+    float most = part[0].x;
+    for (int w = 1; w < LOSS_WARPS; ++w) most = fmaxf(most, part[w].x);
+    for (int w = 0; w < LOSS_WARPS; ++w) all += part[w].y * exponential(part[w].x, most);
+    const float factor = exponential(top, most) * scale / all;
 #pragma unroll
     for (int k = 0; k < LOSS_PACKS; ++k) {
-        p[k] = load_words(row, k, V, P);
+        Pack p;
 #pragma unroll
-        for (int i = 0; i < PACK; ++i) top = fmaxf(top, p[k].get(i));
+        for (int i = 0; i < PACK; ++i) p.set(i, e[k * PACK + i] * factor);
+        if (first_of(k) < P) store_pack(row + first_of(k), p);
     }
-    top = block_max(top);
-#pragma unroll
-    for (int k = 0; k < LOSS_PACKS; ++k)
-#pragma unroll
-        for (int i = 0; i < PACK; ++i) sum += exponential(p[k].get(i) - top);
-    const float lse = top + logf(block_sum(sum)), scale = control->loss_scale / (float)gridDim.x;
-    if (threadIdx.x == 0) losses[blockIdx.x] = lse - at_target;
-#pragma unroll
-    for (int k = 0; k < LOSS_PACKS; ++k) {
-#pragma unroll
-        for (int i = 0; i < PACK; ++i) p[k].set(i, exponential(p[k].get(i) - lse) * scale);
-        if (first_of(k) < P) store_pack(row + first_of(k), p[k]);
+    if (target / PACK % LOSS_THREADS != threadIdx.x) return;
+    row[target] = to_act((exponential(at_target, most) / all - 1.0f) * scale);  // by whoever has just stored it
+    losses[n] = most + logf(all) - at_target;
+}
+
+// Sum over the n numbers from v on, to every thread of the block.
+__device__ __forceinline__ float sum_of(const float* v, int n) {
+    float sum = (int)threadIdx.x < n % 4 ? v[n / 4 * 4 + threadIdx.x] : 0.0f;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n / 4; i += blockDim.x) {
+        const float4 four = reinterpret_cast<const float4*>(v)[i];
+        sum += (four.x + four.y) + (four.z + four.w);
     }
-    if (target / PACK % blockDim.x == threadIdx.x)  // whoever has just stored it
-        row[target] = to_act((exponential(at_target - lse) - 1.0f) * scale);
+    return block_sum(sum);
 }
 
 extern "C" __global__ void k_loss_mean(Control* control, const float* losses /* N */, int N, float share) {
-    float sum = 0.0f;
-    for (int n = threadIdx.x; n < N; n += blockDim.x) sum += losses[n];
-    sum = block_sum(sum);
+    const float sum = sum_of(losses, N);
     if (threadIdx.x == 0) control->loss += sum / (float)N * share;
 }
 

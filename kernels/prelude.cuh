@@ -14,11 +14,13 @@
 #if ACT == ACT_BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 act_t;
+typedef __nv_bfloat162 Pair;
 __device__ __forceinline__ float to_float(act_t v) { return __bfloat162float(v); }
 __device__ __forceinline__ act_t to_act(float v) { return __float2bfloat16_rn(v); }
 #elif ACT == ACT_FP16
 #include <cuda_fp16.h>
 typedef __half act_t;
+typedef __half2 Pair;
 __device__ __forceinline__ float to_float(act_t v) { return __half2float(v); }
 __device__ __forceinline__ act_t to_act(float v) { return __float2half_rn(v); }
 #else
@@ -38,8 +40,16 @@ constexpr int PACK = 16 / (int)sizeof(act_t);  // elements of one 16-byte access
 // PACK consecutive elements, moved as one 16-byte access. The address must be a multiple of 16 bytes.
 struct alignas(16) Pack {
     act_t v[PACK];
+#if ACT == ACT_BF16  // a float's upper half: one operation each, where single elements take two
+    __device__ __forceinline__ float get(int i) const {
+        return __uint_as_float(i % 2 ? words()[i / 2] & 0xffff0000u : words()[i / 2] << 16);
+    }
+#else
     __device__ __forceinline__ float get(int i) const { return to_float(v[i]); }
+#endif
     __device__ __forceinline__ void set(int i, float x) { v[i] = to_act(x); }
+    __device__ __forceinline__ unsigned* words() { return reinterpret_cast<unsigned*>(v); }
+    __device__ __forceinline__ const unsigned* words() const { return reinterpret_cast<const unsigned*>(v); }
 };
 __device__ __forceinline__ Pack load_pack(const act_t* p) { return *reinterpret_cast<const Pack*>(p); }
 __device__ __forceinline__ void store_pack(act_t* p, const Pack& v) { *reinterpret_cast<Pack*>(p) = v; }
@@ -57,25 +67,23 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-// Sum and maximum over the block, returned to every thread; warps are combined in their order.
+// Sum and maximum over the block, returned to every thread, in a fixed order.
 // blockDim.x must be a multiple of 32 and at most 1024. May be called again at once.
 __device__ __forceinline__ float block_sum(float v) {
     __shared__ float part[WARP];
     v = warp_sum(v);
     if (lane_id() == 0) part[warp_id()] = v;
     __syncthreads();
-    float s = 0.0f;
-    for (int w = 0; w < (int)blockDim.x / WARP; ++w) s += part[w];
+    v = lane_id() < (int)blockDim.x / WARP ? part[lane_id()] : 0.0f;
     __syncthreads();  // part is reused by the next call
-    return s;
+    return warp_sum(v);
 }
 __device__ __forceinline__ float block_max(float v) {
     __shared__ float part[WARP];
     v = warp_max(v);
     if (lane_id() == 0) part[warp_id()] = v;
     __syncthreads();
-    float m = part[0];
-    for (int w = 1; w < (int)blockDim.x / WARP; ++w) m = fmaxf(m, part[w]);
+    v = part[lane_id() < (int)blockDim.x / WARP ? lane_id() : 0];
     __syncthreads();
-    return m;
+    return warp_max(v);
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from andrea.dashboard.server import PAGE, bind, make_app
+from andrea.dashboard.server import PAGE, Impatient, bind, make_app
 from andrea.dashboard.watch import Watch
 from andrea.recordfile import to_array
 from andrea.runfiles import step_record
@@ -53,7 +53,7 @@ def served(folder: Path, host: str = "127.0.0.1") -> Iterator[int]:
     """The port of a dashboard of `folder` that believes to listen on `host`."""
     listening = bind("127.0.0.1", 0)
     app = make_app(Watch(folder, NAME), PAGE.read_text(), host)
-    server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Impatient, ws="none", lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

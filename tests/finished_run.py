@@ -62,6 +62,8 @@ def _run(folder: Path, experiment: Experiment) -> None:
         {"step": n, "source": source, "window": 0, "loss": 6 / n, "norm": 1.5, "lr": 0.001, "ms": 2.0}
         for n in range(1, steps + 1)
     ]
+    if experiment.firehose.policy == "bandit":
+        history[9]["firehose"] = {key: {"reward": 0.25, "coverage": 0.5} for key in experiment.sources}
     rates = {"nats_per_token": 2.0, "bits_per_byte": 1.25}
     history.append({"step": steps, "validation": {source: rates}})
     folder.mkdir(parents=True)

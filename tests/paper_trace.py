@@ -75,7 +75,7 @@ class TraceDevice(PaperDevice):
     def kernel(self, file: str, name: str, precision: str, defines: Any = None) -> Any:
         signature, const = signatures(file)[name], constants(file)[name]
 
-        def launch(grid: Any, block: int, *values: Any, shared: int = 0) -> None:
+        def launch(grid: Any, block: int, *values: Any, shared: int = 0, side: bool = False) -> None:
             bind(name, signature, values, ACT_NAMES[nvrtc.ACT[precision]])
             tensors = [(v, c) for v, c in zip(values, const, strict=True) if isinstance(v, Tensor)]
             scalars = [v for v in values if not isinstance(v, Tensor)]
@@ -84,7 +84,8 @@ class TraceDevice(PaperDevice):
                 reads += writes
             if name == "k_layernorm_bwd_params":
                 writes = self.norms
-            self.trace.append(Launch(MAIN, f"{name}{grid}{block}{shared}{scalars}", tuple(reads), tuple(writes)))
+            stream = SIDE if side else MAIN
+            self.trace.append(Launch(stream, f"{name}{grid}{block}{shared}{scalars}", tuple(reads), tuple(writes)))
 
         return launch
 

@@ -84,6 +84,10 @@ class PaperDevice:
 
 
 class PaperSide:
+    @property
+    def stream(self) -> Any:
+        return PaperStream()
+
     def fork(self) -> None: ...
     def barrier(self) -> None: ...
     def join(self) -> None: ...

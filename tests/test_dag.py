@@ -88,31 +88,42 @@ def test_wrong_experiment_is_one_screen(fresh: Micro, change: Callable[[str], st
     assert "most recent call" not in done.stdout
 
 
-def test_a_broken_experiment_stops_only_itself(fresh: Micro) -> None:
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda text: text[:20], "must be JSON"),
+        (lambda text: text.replace('"synthetic-chat"', '"x-chat"').replace("MICRO", "BROKEN"), "in the catalogue"),
+    ],
+)
+def test_a_broken_experiment_stops_only_itself(fresh: Micro, change: Callable[[str], str], part: str) -> None:
     """Guards against a half-written file of one experiment that blocks the training of all others."""
     broken = fresh.path.with_name("ANDREA-BROKEN-TRAIN.json")
-    broken.write_text('{"name": ')
+    broken.write_text(change(fresh.path.read_text()))
     try:
         done = fresh.snakemake("-n", "train_micro")
         assert done.returncode == 0
-        (line,) = [line for line in done.stdout.splitlines() if "BROKEN" in line]
-        assert line.startswith("passed over: ") and "train_broken says more" in line
-        assert "must be JSON" in fresh.snakemake("-n", "train_broken").stdout
+        (line,) = [line for line in done.stdout.splitlines() if "train_broken" in line]
+        assert line.startswith("passed over: ") and line.endswith(" (train_broken says more)")
+        asked = fresh.snakemake("-n", "train_broken")
+        assert asked.returncode == 1 and part in asked.stdout and "Traceback" not in asked.stdout
     finally:
         broken.unlink()
 
 
 def test_two_folders_under_one_source_name(fresh: Micro) -> None:
-    """Guards against an experiment that trains on the texts of another one, as both are pulled to one place."""
+    """An experiment would train on the texts of another one, as both are pulled to one place; all others go on."""
     other = fresh.path.with_name("ANDREA-OTHER-TRAIN.json")
     value = json.loads(fresh.path.read_text())
     value["name"] = "ANDREA-OTHER"
     value["sources"]["texts"]["files"] = "elsewhere"
     other.write_text(json.dumps(value))
-    done = fresh.snakemake("-n", "train_micro")
-    other.unlink()
-    assert done.returncode == 1
-    assert "give one of the two sources another name" in done.stdout
+    try:
+        done = fresh.snakemake("-n", "train_micro")
+        assert fresh.planned("train_tiny") >= {"raw_chitchat", "train"}
+    finally:
+        other.unlink()
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert "texts in ANDREA-MICRO-TRAIN.json, elsewhere in ANDREA-OTHER-TRAIN.json" in done.stdout
 
 
 def test_everything_is_made_and_then_rests(finished: Micro) -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from dashboard_kit import sample, start, steps
 
-from andrea.dashboard.decimate import extremes, running_means
 from andrea.dashboard.happened import Happened
 from andrea.dashboard.history import MOST_SOURCES, History
 from andrea.dashboard.samples import KEPT_ROUNDS, Samples
+from andrea.decimate import extremes, running_means
 
 
 def test_peaks_survive_decimation() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from dashboard_kit import NAME, get, sample, served, start, steps, view, write_run, write_samples
 
+from andrea.dashboard import server
 from andrea.dashboard.server import PAGE, bind, is_ours
 from andrea.errors import ServeError
 from andrea.recordfile import RecordFile
@@ -128,6 +129,20 @@ def test_a_port_in_use(folder: Path) -> None:
     for host in ("192.0.2.1", "a..b", "a" * 300):
         with pytest.raises(ServeError):
             bind(host, 0)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+def test_who_asks_nothing_is_hung_up_on(folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every silent connection kept a file of the process open: after a thousand nobody got an answer."""
+    monkeypatch.setattr(server, "PATIENCE", 0.2)
+    with served(folder) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as asking:
+        asking.request("GET", "/api/view")
+        asking.getresponse().read()
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as silent:
+            silent.sendall(said)
+            assert silent.recv(1) == b""
+        asking.request("GET", "/api/view")  # on the same connection
+        assert asking.getresponse().status == 200
 
 
 def test_ten_thousand_polls_leak_nothing(folder: Path) -> None:

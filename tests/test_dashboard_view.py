@@ -142,6 +142,18 @@ def test_a_torn_line_among_the_events_is_passed_over(folder: Path) -> None:
         assert view(port)["state"]["name"] == "finished"
 
 
+def test_an_event_without_an_end_hides_no_later_one(folder: Path) -> None:
+    """Such a line was never passed: the page told for ever how the run stood before it."""
+    write_run(folder, steps(1, 50), start())
+    with open(folder / "events.jsonl", "a") as file:
+        file.write("x" * 3_000_000 + "\n" + json.dumps({"time": 1e9, "event": "finished"}) + "\n")
+    with served(folder) as port:
+        answer = view(port)
+        assert answer["state"]["name"] == "finished" and "which is passed over" in answer["troubles"][0]
+        write_run(folder, steps(1, 50), start())
+        assert view(port)["troubles"] == []
+
+
 def test_checkpoints_of_a_long_run_are_thinned(folder: Path) -> None:
     """Two thousand marks in every answer, where a screen has room for a hundred."""
     saved = [{"time": 1e9 + n, "event": "checkpoint", "step": n} for n in range(1, 1000)]

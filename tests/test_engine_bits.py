@@ -10,6 +10,8 @@ import hashlib
 from engine_cases import SHAPE, batches, engine, rates
 from test_engine_cpu import WIDE
 from andrea.engine import Choice
+from andrea.engine.warmup import announce
+announce()
 digest = hashlib.sha256()
 for shape in (SHAPE, WIDE):
     made = engine(shape, batch_size=6)
@@ -22,17 +24,17 @@ print(digest.hexdigest())
 """
 
 
-def run(cache: Path) -> str:
+def run(cache: Path, *, says: str = "") -> str:
     tests = Path(__file__).parent
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": f"{tests}:{tests.parent}"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and says in done.stderr and bool(says) == bool(done.stderr), done.stderr
     return done.stdout
 
 
 def test_compiled_now_and_compiled_before(tmp_path: Path) -> None:
     """Guards exact resume across processes: with reordered additions the two differ, which was measured once."""
-    fresh = run(tmp_path)
+    fresh = run(tmp_path, says="compiling the CPU loops, once")
     compiled = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.nbc")}
     assert compiled, "nothing was kept, so the second process would compile too"
     assert run(tmp_path) == fresh

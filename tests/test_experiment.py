@@ -150,7 +150,7 @@ def test_every_schema_field_is_described() -> None:
     walk(json.loads((ROOT / "workflow/schemas/experiment.schema.json").read_text()), "experiment")
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "circle"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "circle", "hole"])
 def test_an_experiment_that_is_no_file(kind: str, tmp_path: Path) -> None:
     """Snakemake reads all that are named like one: a pipe or a device hung it, a link to itself stopped every target."""
     path = tmp_path / "ANDREA-X-TRAIN.json"
@@ -159,6 +159,7 @@ def test_an_experiment_that_is_no_file(kind: str, tmp_path: Path) -> None:
         "folder": path.mkdir,
         "device": lambda: path.symlink_to("/dev/zero"),
         "circle": lambda: path.symlink_to(path),
+        "hole": lambda: path.write_bytes(b"") or os.truncate(path, 5 << 30),
     }
     make[kind]()
     with pytest.raises(ExperimentError, match="must be a file that can be read"):

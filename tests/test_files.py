@@ -52,6 +52,14 @@ def test_hostile_json_is_a_data_error(tmp_path: Path, text: bytes) -> None:
         files.read_json(tmp_path / "m.json", "the manifest")
 
 
+def test_endless_json_is_refused_unread(tmp_path: Path) -> None:
+    """A hole of 5 GB under a manifest's name filled the memory."""
+    with open(tmp_path / "m.json", "wb") as file:
+        file.truncate(5 << 30)
+    with pytest.raises(DataError, match="more than 64 MiB"):
+        files.read_json(tmp_path / "m.json", "the manifest")
+
+
 def test_a_missing_file_names_its_own_target(tmp_path: Path) -> None:
     """`andrea firehose 12m` said to train the tiny model."""
     for folder, target in (("ANDREA-12M-FP32", "train_12m_fp32"), ("ANDREA-12M.0123abcd", "train_12m")):

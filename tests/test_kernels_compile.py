@@ -5,8 +5,8 @@ import re
 import pytest
 
 from andrea.engine import buffers_cuda
-from andrea.engine.cuda import generate, matrix, nvrtc
-from andrea.engine.cuda.blocks import norm_defines
+from andrea.engine.cuda import blocks, generate, matrix, nvrtc
+from andrea.engine.cuda.blocks import loss_launch, norm_defines
 from andrea.engine.cuda.checks import WIDEST
 from andrea.engine.cuda.gate import signatures
 from andrea.errors import AndreaError, EngineError
@@ -57,12 +57,16 @@ def test_layers_compile_without_spills(arch: int, act: int) -> None:
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("arch", [80, 90, 120])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_wide_rows_do_not_spill(arch: int, precision: str) -> None:
-    """A LayerNorm row lies in registers: of one warp, the widest that the engine takes would lie in memory."""
+def test_rows_in_registers_do_not_spill(arch: int, precision: str) -> None:
+    """Rows of LayerNorm and of the logits: those of the shipped models leave few registers, the widest would lie in memory."""
     act = nvrtc.ACT[precision]
-    for width in (1024, 1536, 2048, WIDEST):
-        cubin = nvrtc.compile_file("layernorm.cu", arch, {"ACT": act, **norm_defines(width, 8 if act else 4)})
+    pack = 8 if act else 4
+    for width in (384, 768, 1536, WIDEST):
+        cubin = nvrtc.compile_file("layernorm.cu", arch, {"ACT": act, **norm_defines(width, pack)})
         assert_lean(cubin, f"layernorm.cu, {precision}, {width} wide, for sm_{arch}")
+    for stride in (2432, 8576, 20480):
+        cubin = nvrtc.compile_file("loss.cu", arch, {"ACT": act, **loss_launch(stride, pack)[1]})
+        assert_lean(cubin, f"loss.cu, {precision}, {stride} logits, for sm_{arch}")
 
 
 def test_every_op_has_its_twin() -> None:
@@ -98,6 +102,7 @@ def test_constants_stand_the_same_on_both_sides() -> None:
     assert int(values["TILE"]) == matrix.PLAIN_TILE
     assert (int(values["LANES"]), int(values["THREADS"])) == (generate.LINEAR_LANES, generate.BLOCK)
     assert int(values["ROWS"]) == buffers_cuda.PROMPT_ROWS
+    assert (int(values["FWD_ROWS"]), int(values["TEAM"])) == (blocks.EMBED_ROWS, blocks.EMBED_TEAM)
     control = (nvrtc.KERNELS / "control.cuh").read_text(encoding="utf-8").split("struct Rates")[0]
     assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers_cuda.CONTROL_WORDS
 

@@ -66,5 +66,9 @@ def test_one_name_is_one_folder() -> None:
     """Guards against an experiment that trains on another one's texts: both are pulled to data/raw/texts/local."""
     same = [with_texts("ANDREA-A", "mine"), with_texts("ANDREA-B", "mine")]
     assert list(paths.raw_datasets(same)) == ["data/raw/texts/local/manifest.json"]
-    with pytest.raises(ExperimentError, match="must read one folder"):
-        paths.raw_datasets([*same, with_texts("ANDREA-C", "theirs")])
+    assert paths.clashes(same) == {}
+    assert paths.clashes([*same, with_texts("ANDREA-C", "theirs"), load(TINY)]).keys() == {
+        "ANDREA-A",
+        "ANDREA-B",
+        "ANDREA-C",
+    }

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from bandit_run import BANDIT
 from finished_run import STEPS, finished_run, put, records
@@ -14,8 +13,9 @@ from finished_run import STEPS, finished_run, put, records
 from andrea.archive import archive
 from andrea.errors import AndreaError, DataError
 from andrea.report import build
-from andrea.report.curves import coherence_traces, extremes, share_traces, smoothed, thinned
+from andrea.runfiles import step_record
 
+STEP_RECORDS = [step_record(n, "chitchat", 0, 6 / n, 1.5, 1e-3, 2.0) for n in range(1, STEPS + 1)]
 RUN = Path("runs/ANDREA-TINY")
 HISTORY = RUN / "ANDREA-TINY.loss.json"
 SAMPLES = RUN / "archive" / str(STEPS) / "ANDREA-TINY.samples.json"
@@ -91,19 +91,6 @@ def test_charts_hold_the_history(page: Page) -> None:
     assert charts["bits_per_byte"]["traces"][0]["y"] == [1.25]
 
 
-def test_sources_and_coherence_have_their_curves() -> None:
-    """Guards against a bandit that nobody can watch: shares are of all steps, scores are means of a round."""
-    drawn = [{"step": n, "source": "ab"[n % 4 == 0]} for n in range(1, 401)]
-    a, b = share_traces(drawn)
-    assert (a["name"], b["name"]) == ("a", "b") and abs(np.mean(a["y"]) - 0.75) < 0.05
-    assert all(abs(x + y - 1) < 1e-4 for x, y in zip(a["y"], b["y"], strict=True))
-    assert share_traces(drawn[:3]) == []
-    samples = [{"step": 5, "coherence": 90.0}, {"step": 5, "coherence": 70.0}, {"step": 6}]
-    (trace,) = coherence_traces(samples)
-    assert (trace["x"], trace["y"]) == ([5], [80.0])
-    assert coherence_traces(samples[2:]) == []
-
-
 def test_the_stages_are_drawn_with_their_figures(tmp_path: Path) -> None:
     """Guards against a page that does not say how it came about; a name of anyone's own must not become markup."""
     experiment = finished_run(tmp_path)
@@ -150,8 +137,10 @@ def test_the_bandit_has_its_panels(tmp_path: Path) -> None:
     for text in ("documents seen", "85.7%", "12.50", "cap", "1.3"):
         assert text in page.text
     charts = {chart["id"]: chart for chart in json.loads(page.scripts[0])}
-    reward = charts["reward"]["traces"][0]
-    assert len(reward["x"]) == STEPS and reward["y"][0] == 0 and max(reward["y"]) > 0
+    for key, value in (("reward", 0.25), ("coverage", 0.5)):
+        assert [(t["name"], t["x"], t["y"]) for t in charts[key]["traces"]] == [
+            (name, [10], [value]) for name in ("chitchat", "synthetic-chat")
+        ]
     assert charts["reward"]["marks"] == [[13, "all sources"]]
     assert charts["epochs"]["traces"][0]["y"][-1] == STEPS * 4 * 256 / 2048
 
@@ -232,6 +221,7 @@ def test_long_histories_are_thinned(tmp_path: Path) -> None:
         (HISTORY, '[\n{"step":1}\n]\n'),
         (HISTORY, records([{"step": n, "loss": "low"} for n in range(1, STEPS + 1)])),
         (HISTORY, records([{"step": n} for n in range(2, STEPS + 1)])),
+        (HISTORY, records([*STEP_RECORDS[:-1], STEP_RECORDS[-1] | {"firehose": {"chitchat": {"reward": "x"}}}])),
         (SAMPLES, records([{"step": STEPS, "prompt": 5, "text": "a"}])),
         (SAMPLES.with_name("final_evaluation.json"), None),
         (SAMPLES.with_name("final_evaluation.json"), '{"sources": {"chitchat": {}}, "mean": 3}'),
@@ -266,33 +256,3 @@ def test_a_hash_that_is_no_text(tmp_path: Path) -> None:
     manifest.write_text(json.dumps(facts))
     build(experiment, tmp_path)
     assert "half ? of it" in (tmp_path / "results" / "ANDREA-TINY" / "report.html").read_text()
-
-
-def test_peaks_survive_thinning() -> None:
-    """Guards against a loss spike that the reader never sees."""
-    points: list[tuple[int, float | None]] = [(step, 1.0) for step in range(100_000)]
-    points[77_777] = (77_777, 99.0)
-    points[5] = (5, None)
-    thin = extremes(points, 1000)
-    assert (77_777, 99.0) in thin
-    assert len(thin) <= 1000
-    assert thin == sorted(thin)
-    assert extremes(points[:900], 1000) == points[:900]
-
-
-def test_smoothing_is_a_mean_and_starts_unbiased() -> None:
-    """Guards against a smoothed line that begins at zero, and against gaps that pull it down."""
-    flat: list[tuple[int, float | None]] = [(step, 4.0 if step % 7 else None) for step in range(1, 500)]
-    line = smoothed(flat, 500)
-    assert all(abs((value or 0) - 4.0) < 1e-9 for _, value in line)
-    assert line[0][0] == 1
-    falling: list[tuple[int, float | None]] = [(step, 7 - step / 100) for step in range(1, 500)]
-    for (step, value), (same, mean) in zip(falling, smoothed(falling, 2000), strict=True):
-        assert step == same and abs((mean or 0) - (value or 0)) < (1e-9 if step < 480 else 0.2)
-
-
-def test_thinning_keeps_the_last_point() -> None:
-    """Guards against a curve that seems to end before the run did."""
-    points: list[tuple[int, float | None]] = [(step, float(step)) for step in range(12_345)]
-    assert thinned(points, 100)[-1] == points[-1]
-    assert len(thinned(points, 100)) == 100

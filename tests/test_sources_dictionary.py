@@ -109,13 +109,21 @@ def test_a_large_file_without_a_sha256_is_refused(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     "data",
-    [b"", table(ROWS, ("Term", "Definition", "Example")), table([("a", "b" * 200_000, "")])],
-    ids=["empty", "other columns", "a field without end"],
+    [
+        b"",
+        table(ROWS, ("Term", "Definition", "Example")),
+        table([("a", "b" * 200_000, "")]),
+        table([("a", "b\nc", "")]) + b'd,"e,f\ng,h,i\n',
+        table([("a", "b\nc", "")]) + b'd,"e,f\ng,"h",i\n',
+    ],
+    ids=["empty", "other columns", "a field without end", "a quote open to the end", "a quote open to the next"],
 )
 def test_a_file_of_another_kind_is_named(tmp_path: Path, data: bytes) -> None:
+    """An open quote took in the rows behind it, and nobody was told."""
     path = tmp_path / "train.csv"
     path.write_bytes(data)
-    with pytest.raises(DataError, match="must be CSV with the columns Word, Definition, Example"):
+    line = 1 if b"Term" in data or not data else 4 if b'"e' in data else 2
+    with pytest.raises(DataError, match=rf"(?s)must be CSV with the columns Word, .*begins at line {line}\n"):
         list(dictionary.senses([path]))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from andrea.errors import DataError
 from andrea.megachat import Conversation, Document, Prose, Turn
-from andrea.sources.folder import feed
+from andrea.sources.folder import feed, items
 
 TALK = Conversation((Turn("user", "hi"), Turn("reply", "yo")))
 
@@ -100,6 +100,17 @@ def test_mistakes_are_named_with_file_and_line(tmp_path: Path, name: str, data: 
     with pytest.raises(DataError) as caught:
         documents(tmp_path)
     assert re.search(says, str(caught.value).replace("\n", " ")), str(caught.value)
+
+
+def test_a_text_without_an_end_is_refused_unread(tmp_path: Path) -> None:
+    """A file of 5 GB filled the memory, be it one document or one line."""
+    for name, says in (("a.txt", "must be at most 64 MiB"), ("a.jsonl", "line 1 must be a JSON object")):
+        with open(tmp_path / name, "wb") as file:
+            file.write(b"{")
+            file.truncate(5 << 30)
+        with pytest.raises(DataError, match=says):
+            next(items([tmp_path / name])) if name == "a.jsonl" else feed(tmp_path)
+        (tmp_path / name).unlink()
 
 
 def test_an_empty_or_missing_folder_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from andrea.errors import DataError, RunError
 from andrea.fingerprint import Fingerprint
 from andrea.training.lock import RunLock
-from andrea.training.runfolder import RECORD, claim
+from andrea.training.runfolder import RECORD, claim, is_of_run
 
 A, B = Fingerprint({"train": {"lr": 1}}), Fingerprint({"train": {"lr": 2}})
 
@@ -111,3 +111,13 @@ def test_a_pipe_in_place_of_the_process_id(tmp_path: Path) -> None:
         RunLock(tmp_path)
     (tmp_path / "pid").unlink()
     RunLock(tmp_path).release()
+
+
+def test_a_model_belongs_to_the_run_that_names_itself(tmp_path: Path) -> None:
+    """`andrea runs` took two files that say nothing for a finished run, and `andrea export` did not."""
+    assert not is_of_run({"fingerprint": A.digest}, tmp_path)
+    visit(tmp_path, A)
+    assert is_of_run({"fingerprint": A.digest}, tmp_path / "EXP")
+    assert not is_of_run({"fingerprint": B.digest}, tmp_path / "EXP")
+    (tmp_path / "EXP" / RECORD).write_text("{}")
+    assert not is_of_run({}, tmp_path / "EXP")

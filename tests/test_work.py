@@ -13,8 +13,7 @@ from andrea.work import step_work
 # third (dq) or two (dk and dv) of it are meant.
 CORRECTIONS = {
     "k_adamw": (1, 1, 1),
-    "k_embed_bwd": (1,),
-    "k_embed_bwd_position": (1,),
+    "k_embed_bwd": (1, 1),
     "k_loss_fused": (0, 1),
     "k_attn_bwd_dq": (-2 / 3,),
     "k_attn_bwd_dkdv": (-4 / 3,),  # the trace says that it reads what it writes

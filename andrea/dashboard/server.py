@@ -5,6 +5,7 @@ nothing else is, so that text of a model cannot run. A name in the Host header t
 web page could otherwise read the answers by pointing its own name at this machine.
 """
 
+import asyncio
 import base64
 import errno
 import hashlib
@@ -24,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from andrea.dashboard.view import Asked, view
 from andrea.dashboard.watch import Watch
@@ -32,6 +34,7 @@ from andrea.terminal import tell
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "scripts" / "live-loss-dashboard.html"
 FIRST_PORT, PORTS = 8765, 100
+PATIENCE = 10.0  # seconds that a new connection may take to ask
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LIMITS = {"first": 2**53, "last": 2**53, "bins": 4000, "smooth": 2**53}
 _HEADERS = {
@@ -57,7 +60,7 @@ def serve(watch: Watch, host: str, port: int) -> None:
     config = uvicorn.Config(
         make_app(watch, page, host),
         loop="asyncio",
-        http="h11",
+        http=Impatient,
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -93,6 +96,18 @@ def make_app(watch: Watch, page: str, host: str) -> ASGIApp:
         return Response(data, media_type="application/json")
 
     return Guard(Starlette(routes=[Route("/", show_page), Route("/api/view", show_view)]), host)
+
+
+class Impatient(H11Protocol):
+    """Closes a connection that has asked nothing within PATIENCE; uvicorn would hold it, and its file, for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(PATIENCE, self._close_silent)
+
+    def _close_silent(self) -> None:
+        if not self.cycle:
+            self.transport.close()
 
 
 class Guard:

@@ -23,8 +23,8 @@ _NO_RECORDS = (b"", b"[", b"]")
 class Tail:
     """`take` is given every record and says whether it is sound; `forget` is called before reading begins anew.
 
-    Reading ends at a record that is not sound; without `strict` it is passed over.
-    `trouble` says why reading cannot go on, if so; `complete` whether all that there is has been read; `exists`
+    Reading ends at a record that is not sound or longer than `budget`; without `strict` it is passed over.
+    `trouble` says, for people, why not all can be shown; `complete` whether all that can be read has been; `exists`
     whether there is a file; `written` when it was changed last, in Unix time.
     """
 
@@ -41,6 +41,7 @@ class Tail:
         self.trouble, self.complete, self.exists, self.written = "", True, False, 0.0
         self._place, self._before = 0, b""
         self._known: tuple[int, ...] = ()
+        self._passed = ""  # what is said of a line that was too long
 
     def read(self) -> bool:
         """Take what is new; whether anything has changed."""
@@ -70,12 +71,16 @@ class Tail:
         data = os.pread(handle, self.budget, self._place)
         end, self.trouble = self._place + len(data), ""
         taken = self._take_lines(data)
-        if taken:
-            self._place += taken
-            self._before = (self._before + data[:taken])[-_COMPARED:]
-        elif end < size and not self.trouble:
-            self.trouble = f"{self.path.name} has a line of more than {self.budget:,} bytes"
+        if not taken and end < size and not self.trouble:
+            long = f"{self.path.name} has a line of more than {self.budget:,} bytes"
+            if self.strict:
+                self.trouble = long
+            else:  # what is left of the line is no sound record either
+                taken, self._passed = len(data), f"{long}, which is passed over"
+        self._place += taken
+        self._before = (self._before + data[:taken])[-_COMPARED:]
         self.complete = bool(self.trouble) or end >= size
+        self.trouble = self.trouble or self._passed
 
     def _take_lines(self, data: bytes) -> int:
         """Take the whole lines of `data`; how many bytes were read, up to the end of the last sound record."""
@@ -93,7 +98,7 @@ class Tail:
         return taken
 
     def _restart(self) -> None:
-        self._place, self._before, self.complete = 0, b"", False
+        self._place, self._before, self.complete, self._passed = 0, b"", False, ""
         self.forget()
 
     def _lost(self, trouble: str) -> bool:

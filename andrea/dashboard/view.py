@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.dashboard.decimate import extremes, places, running_means
 from andrea.dashboard.history import NUMBERS, Columns, History
 from andrea.dashboard.watch import Watch
+from andrea.decimate import extremes, places, running_means
 
 Series = dict[str, Any]  # name, kind ("dots", "line"), x, y
 _RECENT = 100  # steps that "now" is a mean of

@@ -18,7 +18,7 @@ SMALL = Shape(vocab_size=5, d_model=4, n_heads=2, n_layers=1, context=3, tied_he
 
 def announce() -> None:
     """Say that the first call will take longer, where it will."""
-    if not folder().exists():
+    if not any(folder().rglob("*.nbc")):
         print("compiling the CPU loops, once on this machine: about 15 s", file=sys.stderr, flush=True)
 
 

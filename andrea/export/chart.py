@@ -1,6 +1,6 @@
 """The loss curve as an SVG file: the range of every stretch of steps in grey, the smoothed loss above it."""
 
-from andrea.report.curves import Points, extremes, smoothed
+from andrea.report.curves import Points, peaks, smoothed
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 60, 16, 16, 44
 RAW_POINTS = 600
@@ -9,7 +9,7 @@ TICKS = 5
 
 def loss_chart(losses: Points) -> str:
     """SVG text of losses in nats per token, of which there is at least one; all are finite."""
-    raw = [(x, y) for x, y in extremes(losses, RAW_POINTS) if y is not None]
+    raw = [(x, y) for x, y in peaks(losses, RAW_POINTS) if y is not None]
     line = [(x, y) for x, y in smoothed(losses, len(losses)) if y is not None]
     last, low, high = losses[-1][0], min(y for _, y in raw), max(y for _, y in raw)
     span = high - low or 1.0

@@ -11,12 +11,12 @@ from pathlib import Path
 from andrea.archive import MANIFEST, PROVENANCE
 from andrea.checked import Checked
 from andrea.errors import DataError
-from andrea.files import read_json, sha256_file
+from andrea.files import sha256_file
 from andrea.recordfile import read_records
 from andrea.report.curves import Points
 from andrea.talk.model import Model
 from andrea.training.finish import EVALUATION
-from andrea.training.runfolder import RECORD
+from andrea.training.runfolder import is_of_run
 
 Row = dict[str, str]
 _SETTINGS = ("engine", "precision", "batch_size", "steps", "lr", "warmup_steps", "weight_decay", "clip", "seed")
@@ -49,7 +49,7 @@ def gather(model: Model, root: Path) -> tuple[Facts, list[str]]:
     else:
         _read_archive(facts, archive)
     run = root / "runs" / model.name
-    if _is_run_of(model, run):
+    if is_of_run(model.resolved.value, run):
         facts.losses = _losses(run / f"{model.name}.loss.json", model.step)
     if not facts.losses:
         missing += [f"the losses (no history of this run in {run})"]
@@ -88,13 +88,6 @@ def _read_archive(facts: Facts, folder: Path) -> None:
     path = folder / f"{facts.model.name}.samples.json"
     records = [Checked(record, path) for record in read_records(path)]
     facts.samples = [(r.text("prompt"), r.text("text")) for r in records if r.count("step") == facts.model.step]
-
-
-def _is_run_of(model: Model, run: Path) -> bool:
-    if not (run / RECORD).is_file():
-        return False
-    mark = read_json(run / RECORD, "the run's fingerprint").get("fingerprint")
-    return mark is not None and mark == model.resolved.value.get("fingerprint")
 
 
 def _losses(path: Path, last: int) -> Points:

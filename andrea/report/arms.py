@@ -1,17 +1,14 @@
 """The firehose's part of the page: what each source was to the run, and how the bandit came to see it so."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from andrea.checked import Checked
 from andrea.coverage import Coverage
 from andrea.experiment import Experiment
-from andrea.recipe import RewardSpec
 from andrea.report.curves import Points, Trace, thinned, trace
 from andrea.report.history import Run
-from andrea.rewards import Gains, Signal
-from andrea.runfiles import Record
 
 _MEAN = 50  # steps of a source that its first and its last loss are means of
 
@@ -73,24 +70,6 @@ def epoch_traces(experiment: Experiment, run: Run, tokens: Mapping[str, int]) ->
         points: Points = [(step, epochs_of(experiment, n, tokens[source])) for n, step in enumerate(own, 1)]
         traces.append(trace(source, thinned(points), mode="lines"))
     return traces
-
-
-def reward_traces(experiment: Experiment, run: Run) -> list[Trace]:
-    """Each source's mean reward, heard again from the losses on record; nothing without a bandit."""
-    bandit = experiment.firehose.bandit
-    if experiment.firehose.policy != "bandit" or bandit is None:
-        return []
-    gains = Gains(bandit.reward)
-    by_source = ((source, [r for r in run.steps if r["source"] == source]) for source in experiment.sources)
-    return [trace(name, thinned(list(_rewards(own, bandit.reward, gains))), mode="lines") for name, own in by_source]
-
-
-def _rewards(records: list[Record], spec: RewardSpec, gains: Gains) -> Iterator[tuple[int, float | None]]:
-    signal = Signal()
-    for record in records:
-        if record["loss"] is not None:
-            signal.hear(record["loss"], spec, gains)
-        yield record["step"], signal.reward
 
 
 def marks(experiment: Experiment) -> list[tuple[int, str]]:

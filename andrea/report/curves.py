@@ -3,10 +3,13 @@
 Raw points are thinned so that peaks survive; smoothed lines are a running mean over all steps, thinned afterwards.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+
+from andrea.decimate import Floats, Steps, extremes, running_means
 
 Points = list[tuple[int, float | None]]  # step, value; None where the value was not finite
 Trace = dict[str, Any]
@@ -16,35 +19,21 @@ LINE_POINTS = 1000
 WINDOWS = 60  # a smoothed line is a mean over this part of the run, at least 10 steps
 
 
-def extremes(points: Points, limit: int = RAW_POINTS) -> Points:
-    """At most `limit` points: the lowest and the highest of every bucket, in order; all of them when they are few."""
+def peaks(points: Points, limit: int = RAW_POINTS) -> Points:
+    """At most `limit` points, the lowest and the highest of every stretch among them; all of them when they are few."""
     if len(points) <= limit:
         return points
-    kept: set[tuple[int, float | None]] = set()
-    buckets = limit // 2
-    for number in range(buckets):
-        bucket = points[number * len(points) // buckets : (number + 1) * len(points) // buckets]
-        finite = [point for point in bucket if point[1] is not None]
-        if finite:
-            kept |= {min(finite, key=_value), max(finite, key=_value)}
-    return sorted(kept, key=lambda point: point[0])
+    x, y = extremes(*_columns(points), limit // 2 - 1)
+    return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
 def smoothed(points: Points, steps: int) -> Points:
-    """Mean over the points around each; values that are None are passed over.
-
-    Near the start as many before as behind, so that the mean of a falling loss lies among its points; at the end those
-    that there are.
-    """
-    finite = [(step, value) for step, value in points if value is not None]
-    sums = [0.0, *itertools.accumulate(value for _, value in finite)]
-    half = max(5, steps // WINDOWS // 2)
-    line: Points = []
-    for place, (step, _) in enumerate(finite):
-        left = min(half, place)
-        first, end = place - left, min(place + left + 1, len(finite))
-        line.append((step, (sums[end] - sums[first]) / (end - first)))
-    return thinned(line)
+    """At most LINE_POINTS means over the points around; values that are None are passed over."""
+    x, y = _columns([point for point in points if point[1] is not None])
+    if not x.size:
+        return []
+    places, means = running_means(y, 1, x.size, LINE_POINTS, 2 * max(5, steps // WINDOWS // 2) + 1)
+    return list(zip(x[places - 1].tolist(), means.tolist(), strict=True))
 
 
 def thinned(points: Points, limit: int = LINE_POINTS) -> Points:
@@ -64,7 +53,7 @@ def loss_traces(records: Sequence[dict[str, Any]]) -> list[Trace]:
     everything: Points = [(record["step"], record["loss"]) for record in records]
     steps = len(everything)
     traces = [
-        trace("each step", extremes(everything), mode="markers", marker={"size": 3}, opacity=0.5),
+        trace("each step", peaks(everything), mode="markers", marker={"size": 3}, opacity=0.5),
         trace("smoothed", smoothed(everything, steps), mode="lines"),
     ]
     sources = sorted({record["source"] for record in records})
@@ -96,24 +85,20 @@ def coherence_traces(samples: Sequence[dict[str, Any]]) -> list[Trace]:
 
 def line_traces(records: Sequence[dict[str, Any]], key: str, name: str) -> list[Trace]:
     """One quantity over the steps, peaks kept."""
-    return [
-        trace(name, extremes([(record["step"], record[key]) for record in records]), mode="lines", line={"width": 1})
-    ]
+    return [trace(name, peaks([(record["step"], record[key]) for record in records]), mode="lines", line={"width": 1})]
 
 
-def validation_traces(validations: Sequence[dict[str, Any]], key: str) -> list[Trace]:
-    """One line a source of `key` (bits_per_byte, nats_per_token)."""
-    sources = sorted({source for record in validations for source in record["validation"]})
-    lines = []
-    for source in sources:
-        points = [(r["step"], r["validation"][source][key]) for r in validations if source in r["validation"]]
-        lines.append(trace(source, thinned(points), mode="lines+markers"))
-    return lines
+def table_traces(records: Sequence[dict[str, Any]], table: str, key: str, mode: str) -> list[Trace]:
+    """One line a source, of `key` in the records that have `table`: {source: {key: number}}."""
+    tables = [(record["step"], record[table]) for record in records if table in record]
+    sources = sorted({source for _, found in tables for source in found})
+    points = {source: [(step, found[source][key]) for step, found in tables if source in found] for source in sources}
+    return [trace(source, thinned(list(points[source])), mode=mode) for source in sources]
 
 
-def _value(point: tuple[int, float | None]) -> float:
-    assert point[1] is not None, "callers pass finite points"
-    return point[1]
+def _columns(points: Points) -> tuple[Steps, Floats]:
+    """(n,) steps and values, None as NaN."""
+    return np.array([x for x, _ in points], np.int64), np.array([y for _, y in points], np.float64)
 
 
 def _short(value: float | None) -> float | None:

@@ -58,6 +58,9 @@ def _checked_step(record: Record, path: Path) -> Record:
     for key in ("lr", "ms"):
         fields.number(key)
     fields.text("source")
+    if "firehose" in record:
+        for _, learned in fields.child("firehose").children():
+            learned.number("reward"), learned.number("coverage")
     return record
 
 

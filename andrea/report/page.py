@@ -10,7 +10,8 @@ import jinja2
 from andrea.engine.layout import count
 from andrea.experiment import Experiment
 from andrea.files import to_json
-from andrea.report import arms, curves, facts
+from andrea.report import arms, facts
+from andrea.report.charts import charts_of
 from andrea.report.history import Run, by_step, read_run
 
 _PARTS = ("template.html", "style.css", "charts.js")
@@ -27,7 +28,7 @@ def render(experiment: Experiment, root: Path) -> str:
     """The HTML text."""
     run = read_run(experiment, root)
     tokens = facts.train_tokens(experiment, root)
-    charts = [chart for chart in _charts(experiment, run, tokens) if chart["traces"]]
+    charts = charts_of(experiment, run, tokens)
     times = facts.stage_times(experiment, root, run)
     tables = _tables(experiment, root, run, times)
     texts = {name: (resource(__package__) / name).read_text(encoding="utf-8") for name in _PARTS}
@@ -59,74 +60,6 @@ def render(experiment: Experiment, root: Path) -> str:
         plotly=_plotly(),
         charts_json=_script_json(charts),
     )
-
-
-def _charts(experiment: Experiment, run: Run, tokens: dict[str, int]) -> list[dict[str, Any]]:
-    """id, title, text, unit, log axis at first, traces; whole: the axis begins at 0."""
-    rate = curves.line_traces(run.steps, "lr", "learning rate")
-    norm = curves.line_traces(run.steps, "norm", "gradient norm")
-    rows = [
-        (
-            "loss",
-            "Training loss",
-            "Mean cross-entropy of each step's batch.",
-            "nats per token",
-            True,
-            curves.loss_traces(run.steps),
-        ),
-        (
-            "shares",
-            "Sources",
-            "What part of the steps drew from each source, as a running mean.",
-            "share of steps",
-            False,
-            curves.share_traces(run.steps),
-        ),
-        (
-            "reward",
-            "Rewards",
-            "How fast the bandit saw each source's loss fall beyond its noise, as a mean over its pulls.",
-            "mean reward",
-            False,
-            arms.reward_traces(experiment, run),
-        ),
-        (
-            "epochs",
-            "Epochs",
-            "How often the steps so far have read each source's training text.",
-            "epochs",
-            False,
-            arms.epoch_traces(experiment, run, tokens),
-        ),
-        (
-            "norm",
-            "Gradient norm",
-            f"Global L2 norm before it is clipped to {experiment.train.clip:g}.",
-            "L2 norm",
-            True,
-            norm,
-        ),
-        ("rate", "Learning rate", "Linear warm-up, then a cosine.", "learning rate", False, rate),
-        *(
-            (key, f"Validation, {unit}", text, unit, False, curves.validation_traces(run.validations, key))
-            for key, unit, text in (
-                ("bits_per_byte", "bits per byte", "Held-out text of each source; comparable between tokenizers."),
-                ("nats_per_token", "nats per token", "Held-out text of each source; comparable with the loss."),
-            )
-        ),
-        (
-            "coherence",
-            "Coherence of the samples",
-            "0 to 100, of everything that was written, also past the reply. Low when the model repeats itself or makes up words; sense is not asked for.",
-            "score of 100",
-            False,
-            curves.coherence_traces(run.samples),
-        ),
-    ]
-    charts = [dict(zip(("id", "title", "text", "unit", "log", "traces"), row, strict=True)) for row in rows]
-    marks, whole = arms.marks(experiment), ("share of steps", "score of 100", "epochs", "mean reward")
-    sources = list(experiment.sources)
-    return [chart | {"whole": chart["unit"] in whole, "marks": marks, "sources": sources} for chart in charts]
 
 
 def _figures(experiment: Experiment, run: Run, times: dict[str, str]) -> list[tuple[str, str]]:

@@ -40,16 +40,19 @@ def senses(paths: Iterable[Path]) -> Iterator[Sense]:
     """The rows of CSV files with the columns COLUMNS, among others, blanks made single. DataError for another file."""
     for path in paths:
         with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = csv.DictReader(file)
+            rows, end = csv.DictReader(file, strict=True), 0  # else an open quote takes in the rows behind it
             try:
                 if not set(COLUMNS) <= set(rows.fieldnames or ()):
                     raise csv.Error(f"the columns {rows.fieldnames}")
+                end = rows.line_num
                 for row in rows:
                     yield Sense(*(" ".join((row[column] or "").split()) for column in COLUMNS))
+                    end = rows.line_num
             except csv.Error as cause:
                 must = f"{path} must be CSV with the columns {', '.join(COLUMNS)}"
-                got = f"{cause}, line {rows.line_num:,}"
-                raise DataError(must, got=got, fix="check `files` and `form` in sources.yaml") from cause
+                got = f"{cause}, in the row that begins at line {end + 1:,}"
+                fix = "check the quotes there, and `files` and `form` in sources.yaml"
+                raise DataError(must, got=got, fix=fix) from cause
 
 
 def items(found: Iterable[Sense]) -> Iterator[Item]:

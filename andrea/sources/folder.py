@@ -13,7 +13,7 @@ from pathlib import Path
 
 from andrea.errors import DataError
 from andrea.files import sha256_file
-from andrea.megachat import Prose
+from andrea.megachat import MAX_DOCUMENT_BYTES, Prose
 from andrea.sources.catalogue import ALL
 from andrea.sources.feed import Feed, Item
 from andrea.sources.records import Parsed, Rejected, parse_line
@@ -27,7 +27,7 @@ def feed(folder: Path) -> Feed:
     paths, skipped = _walk(folder)
     digest = hashlib.sha256()
     for path in paths:
-        _require_readable(path)
+        _require_sound(path)
         name = os.fsencode(path.relative_to(folder).as_posix())  # which need not be UTF-8
         digest.update(name + f"\0{sha256_file(path)}\n".encode())
     facts = {"files": str(folder), "left_out_files": skipped}
@@ -49,9 +49,13 @@ def _walk(folder: Path) -> tuple[list[Path], int]:
     return ours, len(files) - len(ours)
 
 
-def _require_readable(path: Path) -> None:
+def _require_sound(path: Path) -> None:
     if not os.access(path, os.R_OK):
         raise DataError(f"{path} must be readable", got="no permission", fix="chmod u+r it, or take it out")
+    size = path.stat().st_size
+    if path.suffix.lower() == ".txt" and size > MAX_DOCUMENT_BYTES:
+        must = f"{path} must be at most 64 MiB: a .txt file is one document"
+        raise DataError(must, got=f"{size:,} bytes", fix="split it, or write .jsonl, a document a line")
 
 
 def items(paths: list[Path]) -> Iterator[Item]:
@@ -71,7 +75,8 @@ def _text(path: Path) -> Iterator[Item]:
 
 def _jsonl(path: Path) -> Iterator[Item]:
     with open(path, "rb") as file:
-        for number, data in enumerate(file, 1):
+        lines = iter(lambda: file.readline(2 * MAX_DOCUMENT_BYTES), b"")  # a longer one comes in two, neither JSON
+        for number, data in enumerate(lines, 1):
             line = _decode(data.removeprefix(_BOM) if number == 1 else data, path, number)
             if not line.strip():
                 continue

@@ -5,7 +5,7 @@ name back when the experiment returns to it. All renames happen under the folder
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,14 @@ def fingerprint_of(folder: Path) -> Fingerprint | None:
     if found.digest != digest:
         raise _unclear(folder, f"a {RECORD} whose hash does not fit its parts")
     return found
+
+
+def is_of_run(resolved: Mapping[str, Any], folder: Path) -> bool:
+    """Whether the run in `folder` made the model that a resolved.json stands beside; not when one of them says nothing."""
+    if not (folder / RECORD).is_file():
+        return False
+    mark = read_json(folder / RECORD, "the run's fingerprint").get("fingerprint")
+    return mark is not None and mark == resolved.get("fingerprint")
 
 
 def stands_at(experiment: Experiment, root: Path) -> int:

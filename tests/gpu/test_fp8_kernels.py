@@ -9,7 +9,7 @@ from e4m3 import decode, encode
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8
-from andrea.engine.cuda.blocks import LN_ROWS, norm_defines
+from andrea.engine.cuda.blocks import BLOCK, LN_BLOCKS_FP8, norm_defines, norm_grid
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.matrix import PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Product, Scales, fast_product, plain_product
@@ -119,7 +119,7 @@ class Casts:
         assert self.card.down(self.largest).max() == self.card.down(largest).max() > 0
 
 
-@pytest.mark.parametrize(("n", "c"), [(3, 32), (617, 96), (2050, 384), (1000, 768)])
+@pytest.mark.parametrize(("n", "c"), [(3, 32), (617, 96), (8003, 384), (5001, 768), (1003, 1536)])
 def test_layernorm_casts_what_it_writes(card: Card, n: int, c: int) -> None:
     """The fused form is the kernel and the cast in one: the same bits everywhere."""
     rng, options = np.random.default_rng(n), norm_defines(c, 8)
@@ -132,13 +132,13 @@ def test_layernorm_casts_what_it_writes(card: Card, n: int, c: int) -> None:
         mean, rstd, sums = card.empty("float32", n), card.empty("float32", n), card.empty("float32", SLABS, 2, c)
         places = [Casts(card, n, c) for _ in range(2)]
         value, gradient = ((p.q, p.largest, p.scale) if fused else () for p in places)
-        grid, block = (-(-n // LN_ROWS),), 32 * LN_ROWS
+        grid = norm_grid(n, c, 8, LN_BLOCKS_FP8)
         forward, backward = (
             (y, mean, rstd, x, gamma, beta, *value),
             (dx, sums, old, dy, x, gamma, mean, rstd, *gradient),
         )
-        card.run("layernorm.cu", f"{name}_fwd", "fp8", grid, block, *forward, n, c, 1e-5, defines=options)
-        card.run("layernorm.cu", f"{name}_bwd", "fp8", (SLABS,), 256, *backward, n, c, defines=options)
+        card.run("layernorm.cu", f"{name}_fwd", "fp8", grid, BLOCK, *forward, n, c, 1e-5, defines=options)
+        card.run("layernorm.cu", f"{name}_bwd", "fp8", (SLABS,), BLOCK, *backward, n, c, defines=options)
         results.append([card.down(t) for t in (y, mean, rstd, dx, sums)])
         if fused:
             places[0].check(y)
@@ -189,7 +189,7 @@ def test_scales_follow_the_histories(card: Card) -> None:
     scales.start()
     rng, history = np.random.default_rng(5), np.zeros((t, fp8.HISTORY), np.float32)
     for step in range(20):
-        largest = (2.0 ** rng.uniform(-30, 10, (t, fp8.parts(WIDE, ROWS)))).astype(np.float32)
+        largest = (2.0 ** rng.uniform(-30, 10, (t, fp8.CAST_BLOCKS))).astype(np.float32)
         largest[0] = 0.0  # a tensor of zeros
         applied = int(step % 4 != 2)
         card.device.write(held["fp8_largest"], largest)

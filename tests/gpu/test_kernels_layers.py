@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from card import DTYPES, PRECISIONS, Card, check, rounded
 
-from andrea.engine.cuda.blocks import loss_launch, norm_defines
+from andrea.engine.cuda.blocks import embed_grids, loss_launch, norm_defines, norm_grid
 from andrea.engine.kernels import LAYERNORM_EPS
 from andrea.engine.reference import KERNELS
 
-SLABS, REPEATS = 256, 20
+SLABS, REPEATS = 256, 10
 PARTS = ("fwd", "bwd", "bwd_params")
-ROWS_AND_WIDTH = [(1, 32), (77, 96), (1023, 384), (1025, 768), (67, 1536), (131, 2048), (259, 4096)]
+ROWS_AND_WIDTH = [(1, 32), (77, 96), (8999, 384), (5003, 768), (67, 1000), (67, 1536), (131, 2048), (259, 4096)]
 
 
 def up(a: int, b: int) -> int:
@@ -39,7 +39,7 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
     forward, backward, params = (
         card.device.kernel("layernorm.cu", f"k_layernorm_{k}", precision, defines) for k in PARTS
     )
-    forward((up(n, 4),), 128, y, mean, rstd, X, G, B, n, c, LAYERNORM_EPS)
+    forward(norm_grid(n, c, pack(precision)), 256, y, mean, rstd, X, G, B, n, c, LAYERNORM_EPS)
     check(card.down(y), wide["y"], rounded(narrow["y"], dtype), dtype, "y")
     check(card.down(mean), wide["mean"], narrow["mean"], "float32", "mean")
     check(card.down(rstd), wide["rstd"], narrow["rstd"], "float32", "rstd")
@@ -51,13 +51,16 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
         KERNELS.k_layernorm_bwd(*low, f[3], f[0], f[1], narrow["mean"], narrow["rstd"])
         low[0] = rounded(low[0], dtype).astype(np.float32)
     outs = []
-    where = card.up(np.array([2 * c]), "int32")  # dgamma and dbeta stand in the middle of the gradients
+    DY, where = (
+        card.up(dy, dtype),
+        card.up(np.array([2 * c]), "int32"),
+    )  # dgamma and dbeta stand in the middle of the gradients
     for _ in range(REPEATS):
         dx, flat = (
             card.up(dx0, dtype),
             card.up(np.concatenate([np.zeros(2 * c), dgamma0, dbeta0, np.ones(c)]), "float32"),
         )
-        partial, DY = card.empty("float32", 1, SLABS, 2, c), card.up(dy, dtype)
+        partial = card.empty("float32", 1, SLABS, 2, c)
         for _ in range(2):  # twice: it must add
             backward((SLABS,), 256, dx, partial.reshape(SLABS, 2, c), dx, DY, X, G, mean, rstd, n, c)
             params((up(2 * c, 32), 1), 256, flat, where, partial, SLABS, c)
@@ -75,19 +78,20 @@ def test_layernorm(card: Card, precision: str, n: int, c: int) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
-    ("b", "t", "c", "v"), [(1, 1, 32, 101), (2, 77, 96, 101), (3, 341, 384, 2305), (1, 1025, 768, 8449)]
+    ("b", "t", "c", "v"), [(1, 1, 32, 101), (2, 77, 96, 101), (9, 341, 384, 2305), (1, 1025, 768, 8449)]
 )
 def test_embedding(card: Card, precision: str, b: int, t: int, c: int, v: int) -> None:
-    """Backward adds, position by position, also for a token that fills half the batch and one that never comes."""
+    """Backward adds, position by position, also for tokens that fill half and a quarter of the batch, and one that never comes."""
     rng, dtype = np.random.default_rng(t), DTYPES[precision]
     tokens = rng.integers(0, v - 1, (b, t + 1)).astype(np.int32)
-    tokens[:, ::2] = 3
+    tokens[:, ::2], tokens[:, 1::4] = 3, 3 + up(v, 16)  # one block of k_embed_bwd has both
     wte, wpe = rng.normal(size=(v, c)).astype(np.float32), rng.normal(size=(t + 2, c)).astype(np.float32)
     dx = rounded(rng.normal(size=(b * t, c)), dtype)
     x = card.empty(dtype, b * t, c)
     TOK = card.up(tokens, "int32")
-    card.run("embed.cu", "k_embed_fwd", precision, (b * t,), 128, x, TOK, card.up(wte, "float32"), card.up(wpe, "float32"),
-             t, t + 1, c)  # fmt: skip
+    grid, back = embed_grids(b, t, c, v, pack(precision))
+    card.run("embed.cu", "k_embed_fwd", precision, grid, 128, x, TOK, card.up(wte, "float32"), card.up(wpe, "float32"),
+             b, t, t + 1, c)  # fmt: skip
     ids = np.ascontiguousarray(tokens[:, :-1])
     want = np.zeros((b * t, c))
     KERNELS.k_embed_fwd(want, ids, wte.astype(np.float64), wpe.astype(np.float64))
@@ -102,21 +106,23 @@ def test_embedding(card: Card, precision: str, b: int, t: int, c: int, v: int) -
     outs = []
     for _ in range(3):
         dwte, dwpe, DX = card.up(dwte0, "float32"), card.up(dwpe0, "float32"), card.up(dx, dtype)
-        spans = up(c, 32 * pack(precision))
         for _ in range(2):
             card.run(
                 "embed.cu",
                 "k_embed_bwd",
                 precision,
-                (v, spans),
+                back,
                 256,
                 dwte,
+                dwpe,
                 DX,
                 card.up(order, "int32"),
                 card.up(first, "int32"),
+                v,
+                b,
+                t,
                 c,
             )
-            card.run("embed.cu", "k_embed_bwd_position", precision, (t, spans), 32, dwpe, DX, b, t, c)
         outs.append([card.down(dwte), card.down(dwpe)])
     for got, want_, lo, what in zip(outs[0], ref, low, ("dwte", "dwpe"), strict=True):
         check(got, want_, lo, "float32", what)
@@ -154,7 +160,7 @@ def test_gelu_and_residual(card: Card, precision: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("b", "t", "v"), [(1, 1, 101), (2, 77, 2305), (1, 1023, 8449)])
+@pytest.mark.parametrize(("b", "t", "v"), [(1, 1, 101), (2, 77, 2305), (1, 1023, 8449), (1, 3, 33000)])
 def test_cross_entropy(card: Card, precision: str, b: int, t: int, v: int) -> None:
     """Padding must not count and must get a zero gradient; the fused kernel gives what the pair gives."""
     rng, dtype, n, scale = np.random.default_rng(v), DTYPES[precision], b * t, 8.0
@@ -191,11 +197,18 @@ def test_cross_entropy(card: Card, precision: str, b: int, t: int, v: int) -> No
     assert card.down(control)[1] == pytest.approx(0.5 * losses.mean(), rel=1e-5)
 
 
-def test_a_nan_logit_is_a_nan_loss(card: Card) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("at", [0, 5, 2304])
+def test_a_nan_logit_is_a_nan_loss(card: Card, precision: str, at: int) -> None:
     """A maximum that passes over NaN would hide it."""
-    logits = np.zeros((1, 128), np.float32)
-    logits[0, 5] = np.nan
-    losses, lse = card.empty("float32", 1), card.empty("float32", 1)
-    tokens = card.up(np.zeros((1, 2)), "int32")
-    card.run("loss.cu", "k_loss_fwd", "fp32", (1,), 256, losses, lse, card.up(logits, "float32"), tokens, 1, 101, 128)
+    v, p, dtype = 2305, 2432, DTYPES[precision]
+    logits = np.zeros((1, p), np.float32)
+    logits[0, at] = np.nan
+    losses, lse, tokens = card.empty("float32", 1), card.empty("float32", 1), card.up(np.zeros((1, 2)), "int32")
+    card.run("loss.cu", "k_loss_fwd", precision, (1,), 256, losses, lse, card.up(logits, dtype), tokens, 1, v, p)
+    assert np.isnan(card.down(losses)[0])
+    block, options = loss_launch(p, pack(precision))
+    losses, control = card.up(np.zeros(1), "float32"), card.up(np.ones(9), "float32")
+    fused = (losses, card.up(logits, dtype), tokens, control, 1, v, p)
+    card.run("loss.cu", "k_loss_fused", precision, (1,), block, *fused, defines=options)
     assert np.isnan(card.down(losses)[0])

@@ -34,7 +34,10 @@ def explained(function):
 explained(hooks.require_project)(ROOT)
 _loaded, BROKEN = explained(hooks.load_experiments)(ROOT)
 EXPERIMENTS = {experiment.name: experiment for experiment in _loaded}
-RAW = explained(paths.raw_datasets)(_loaded)
+RAW = paths.raw_datasets(_loaded)
+
+for _target in sorted(BROKEN.keys() & set(sys.argv)):  # asked later, by refused(), Snakemake adds a traceback
+    raise WorkflowError(str(BROKEN[_target]))
 
 
 wildcard_constraints:

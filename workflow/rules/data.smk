@@ -6,7 +6,7 @@ for _manifest, (_dataset, _folder) in RAW.items():
         name:
             raw_name(_dataset)
         input:
-            explained(paths.own_texts)(_folder),
+            paths.own_texts(_folder),
         output:
             _manifest,
         log:

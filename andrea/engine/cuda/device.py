@@ -32,7 +32,7 @@ def import_cupy() -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of one compiled file. Calling it launches on the device's stream."""
+    """One kernel of one compiled file. Calling it launches on the device's stream, or on its side stream."""
 
     name: str
     function: Any
@@ -40,11 +40,11 @@ class Kernel:
     act: str
     device: "Device"
 
-    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0) -> None:
+    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0, side: bool = False) -> None:
         bound = bind(self.name, self.signature, values, self.act)
         if shared > 8 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
-        with self.device.stream:
+        with self.device.side.stream if side else self.device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 
@@ -123,6 +123,7 @@ class Device:
             ) from cause
         self._held.append(block)
         self._runtime.memset(block.ptr, 0, nbytes)
+        self._runtime.deviceSynchronize()  # our streams would not wait for it
         return int(block.ptr)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
@@ -153,8 +154,10 @@ class Device:
         """Copy numbers into a tensor, converted to its type; returns when they are there."""
         raw = to_device_type(values, target.dtype)
         assert raw.size == target.size, f"{raw.size} numbers into a tensor of {target.size}"
+        # in our stream's order: a plain copy of few bytes returns before they have arrived, and kernels of ours do not wait for it
+        to_device = self._runtime.memcpyHostToDevice
+        self._runtime.memcpyAsync(target.address, raw.ctypes.data, raw.nbytes, to_device, self.stream.ptr)
         self.wait()
-        self._runtime.memcpy(target.address, raw.ctypes.data, raw.nbytes, self._runtime.memcpyHostToDevice)
 
     def read(self, source: Tensor) -> NDArray[Any]:
         """A copy on the host, when all work before is done; 16-bit floats come as float32."""

@@ -213,7 +213,10 @@ class CudaEngine:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches
         zero = self._kernel("k_zero_grads")
         gradients = b["gradients"].part(0, n)
-        calls: list[Call] = [lambda: zero((-(-n // ELEMENTS),), BLOCK, gradients, n)]
+        # beside forward, which leaves bandwidth free, where weight gradients are on the side, too, and so come after
+        side, fork = overlaps(b["dstream"].dtype) and not self._plain, self._device.side.fork
+        calls: list[Call] = [fork] if side else []
+        calls += [lambda: zero((-(-n // ELEMENTS),), BLOCK, gradients, n, side=side)]
         calls += self._scales.begin() if self._scales else []
         for micro in range(self._train.microbatches):
             batch = self._feed.batch(micro)

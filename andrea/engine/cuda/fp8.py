@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.cuda.blocks import LN_ROWS
 from andrea.engine.cuda.weights import QKV, copies
 from andrea.engine.layout import MLP_RATIO, parameters
 from andrea.engine.plan import Buffer
@@ -27,7 +26,7 @@ CAPABILITY = (8, 9)  # the first cards that multiply such numbers
 E4M3 = "float8_e4m3"
 MATRICES = (QKV[0], "W_1", "W_2")  # of a layer; the first stands for the packed three
 HISTORY = 16  # steps
-CAST_BLOCKS = 1024  # of a cast, at most: each has a maximum of its own, as each of a LayerNorm has
+CAST_BLOCKS = 1024  # of a cast or a LayerNorm, at most: each has a maximum of its own
 WEIGHT_PARTS = 64  # blocks that look for a matrix's maximum
 SCALE_WORDS = 4  # struct Scale: back, to, and padding
 FIRST_INPUT = 8.0  # the largest number of an input, before one has been seen: inputs come from LayerNorm and GELU
@@ -59,11 +58,6 @@ def tensors(shape: Shape) -> int:
     return 2 * len(MATRICES) * shape.n_layers
 
 
-def parts(shape: Shape, rows: int) -> int:
-    """Places for the maxima of a tensor's blocks, for microbatches of `rows` rows; whole 16 bytes."""
-    return max(CAST_BLOCKS, -(-rows * shape.context // (4 * LN_ROWS)) * 4)
-
-
 def fp8_buffers(shape: Shape, rows: int) -> Iterator[Buffer]:
     """What precision fp8 holds beside bf16's buffers; for microbatches of `rows` rows."""
     n, m, t = matrix_elements(shape), len(MATRICES) * shape.n_layers, tensors(shape)
@@ -73,7 +67,7 @@ def fp8_buffers(shape: Shape, rows: int) -> Iterator[Buffer]:
     yield Buffer("workspace", "fp8_stream", (rows * shape.context * shape.d_model,), E4M3)
     yield Buffer("workspace", "fp8_scales", (t + m, SCALE_WORDS))
     yield Buffer("workspace", "fp8_history", (t, HISTORY))
-    yield Buffer("workspace", "fp8_largest", (t, parts(shape, rows)))
+    yield Buffer("workspace", "fp8_largest", (t, CAST_BLOCKS))
     yield Buffer("workspace", "fp8_weight_largest", (m, WEIGHT_PARTS))
     yield Buffer("workspace", "fp8_matrices", (m, 4), "int32")
 

@@ -34,7 +34,7 @@ class Scales:
     def __init__(self, device: Device, shape: Shape, rows: int, buffers: Mapping[str, Tensor]) -> None:
         _require_card(device)
         self._device, self._shape, self._buffers = device, shape, buffers
-        self._first, self._parts = fp8.first_largest(shape, rows), fp8.parts(shape, rows)
+        self._first = fp8.first_largest(shape, rows)
         self._table = fp8.matrices(shape)
         device.write(buffers["fp8_matrices"], np.array(list(self._table.values()), np.int32))
         self._history = np.zeros(buffers["fp8_history"].shape, np.float32)
@@ -62,7 +62,7 @@ class Scales:
     def end(self) -> list[Call]:
         """After AdamW: this step's maxima into the histories, and new scales, if the step was applied."""
         b, kernel = self._buffers, self._kernel("k_fp8_scales")
-        n, sizes = fp8.tensors(self._shape), (fp8.HISTORY, self._parts)
+        n, sizes = fp8.tensors(self._shape), (fp8.HISTORY, fp8.CAST_BLOCKS)
         values = (b["fp8_scales"], b["fp8_history"], b["fp8_largest"], b["control"], *self._first, *sizes)
         return [lambda: kernel((n,), BLOCK, *values), *self.weights()]
 
@@ -93,7 +93,8 @@ class Scales:
         """Where the input of matrix `name` lies in E4M3, or the gradient of its output."""
         i = 2 * self._index[name] + gradient
         buffer = self._buffers["fp8_stream" if gradient and name.endswith("W_2") else "fp8_operand"]
-        return buffer.part(0, *shape), self._buffers["fp8_largest"].part(i * self._parts, self._parts), self.scale(i)
+        largest = self._buffers["fp8_largest"].part(i * fp8.CAST_BLOCKS, fp8.CAST_BLOCKS)
+        return buffer.part(0, *shape), largest, self.scale(i)
 
     def cast(self, x: Tensor, place: Place) -> Call:
         """`x` into its place, in E4M3."""

@@ -16,7 +16,17 @@ from dataclasses import dataclass, field, replace
 
 from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
-from andrea.engine.cuda.blocks import BLOCK, LN_ROWS, WARP, loss_launch, norm_defines
+from andrea.engine.cuda.blocks import (
+    BLOCK,
+    EMBED_BLOCK,
+    LN_BLOCKS,
+    LN_BLOCKS_FP8,
+    WARP,
+    embed_grids,
+    loss_launch,
+    norm_defines,
+    norm_grid,
+)
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.fp8 import CAST_BLOCKS
 from andrea.engine.cuda.matrix import Call, Matrix
@@ -121,17 +131,14 @@ class Model:
     def _embed(self, batch: Batch) -> Op:
         b, p, c, t = self._buffers, self.parameters, self._c, self._shape.context
         forward, backward = (self._kernel("embed", name) for name in ("k_embed_fwd", "k_embed_bwd"))
-        position = self._kernel("embed", "k_embed_bwd_position")
-        spans = -(-c // (WARP * self._pack))
+        v = self._shape.vocab_size
+        grid, back = embed_grids(self._rows, t, c, v, self._pack)
         wte, wpe, dwte, dwpe = p.value("wte"), p.value("wpe"), p.gradient("wte"), p.gradient("wpe")
         dx = self._dstream[0]
         return Op(
             "embed",
-            [lambda: forward((self._n,), 128, b["x.0"], batch.tokens, wte, wpe, t, t + 1, c)],
-            [
-                lambda: backward((self._shape.vocab_size, spans), BLOCK, dwte, dx, batch.order, batch.first, c),
-                lambda: position((t, spans), WARP, dwpe, dx, self._rows, t, c),
-            ],
+            [lambda: forward(grid, EMBED_BLOCK, b["x.0"], batch.tokens, wte, wpe, self._rows, t, t + 1, c)],
+            [lambda: backward(back, BLOCK, dwte, dwpe, dx, batch.order, batch.first, v, self._rows, t, c)],
         )
 
     def _layernorm(self, name: str, i: int) -> Op:
@@ -143,10 +150,10 @@ class Model:
         backward = self._norm_kernel("k_fp8_layernorm_bwd" if gradient else "k_layernorm_bwd")
         sums = b["ln_partial"].part(i * SLABS * 2 * c, SLABS, 2, c)
         dx, old, dy = self._dstream[i % 2], self._dstream[1 - i % 2], b["dbranch"]
-        grid = (-(-n // LN_ROWS),)
+        grid = norm_grid(n, c, self._pack, LN_BLOCKS_FP8 if value else LN_BLOCKS)
         return Op(
             name,
-            [lambda: forward(grid, WARP * LN_ROWS, y, mean, rstd, x, gamma, beta, *value, n, c, LAYERNORM_EPS)],
+            [lambda: forward(grid, BLOCK, y, mean, rstd, x, gamma, beta, *value, n, c, LAYERNORM_EPS)],
             [lambda: backward((SLABS,), BLOCK, dx, sums, old, dy, x, gamma, mean, rstd, *gradient, n, c)],
         )
 

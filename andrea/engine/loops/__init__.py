@@ -1,8 +1,12 @@
 """The ops as compiled float32 loops around BLAS products; signatures and contracts are the reference's."""
 
+from numba.core.event import register
+
 from andrea.engine.kernels import Kernels
 from andrea.engine.loops.cache import own_cache
+from andrea.engine.patience import Patience
 
+register("numba:compiler_lock", Patience())
 with own_cache():
     from andrea.engine.loops import attention, embed, layernorm, loss, matrix, optimizer
 

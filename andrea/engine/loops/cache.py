@@ -21,7 +21,7 @@ KEPT = 4  # folders: versions of the code, or types of core on a shared disk
 
 
 def folder() -> Path:
-    """The folder of this version's compiled loops; it exists once something is in it."""
+    """The folder of this version's compiled loops."""
     return _base(numba.config.CACHE_DIR) / f"loops-{_digest()}"
 
 
