@@ -36,13 +36,26 @@ class Work:
         return (self.flop / seconds / 1e12, "TFLOP/s") if self.flop else (self.nbytes / seconds / 1e9, "GB/s")
 
 
-def work(shape: Shape, rows: int, precision: str) -> dict[str, Work]:
-    """Every op of a step on `rows` rows by name; the residual sum, which the products do, stands at 0 times."""
-    return {
+def work(shape: Shape, rows: int, precision: str, *, fused: bool = False) -> dict[str, Work]:
+    """Every op of a step on `rows` rows by name; the residual sum, which the products do, stands at 0 times.
+
+    `fused`: GELU is made by the products before it, forward and backward.
+    """
+    ops = {
         **dict(_products(shape, rows, precision)),
         **dict(_layers(shape, rows, precision)),
         **_update(shape, precision),
     }
+    if fused:
+        hidden = _itemsize(precision) * rows * shape.context * MLP_RATIO * shape.d_model
+        for name, product, gelu, more in (
+            ("mlp forward", "up forward", "gelu forward", 1),  # a beside h
+            ("mlp input gradient", "down input gradient", "gelu backward", 2),  # h in, a beside dh
+        ):
+            old = ops.pop(product)
+            ops[name] = Work(old.times, old.flop, old.nbytes + more * hidden)
+            del ops[gelu]
+    return ops
 
 
 def _products(shape: Shape, rows: int, precision: str) -> Iterator[tuple[str, Work]]:

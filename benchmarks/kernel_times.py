@@ -22,6 +22,7 @@ from train_step import PRECISIONS, batches, opened, step_times, torch_settings, 
 from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.engine import ELEMENTS, CudaEngine
 from andrea.engine.cuda.matrix import Call
+from andrea.engine.cuda.mlp_fused import is_fused
 from andrea.engine.cuda.model import Model, Op
 from andrea.engine.layout import count
 from andrea.experiment import Experiment
@@ -58,11 +59,12 @@ def launches(engine: CudaEngine, experiment: Experiment) -> dict[str, Calls]:
 
 
 def named(op: Op) -> Iterator[tuple[str, list[Call]]]:
-    """The parts of one op of one layer, by name."""
+    """The parts of one op of one layer, by name; "mlp" is GELU with the product before it."""
     layer = op.name.split(".")[-1]
     kind = "layernorm" if layer.startswith("LN") else layer
-    yield f"{kind} forward", op.forward
-    yield f"{kind} {'backward' if kind in GROUPS else 'input gradient'}", op.backward
+    for name, calls in (("forward", op.forward), ("backward" if kind in GROUPS else "input gradient", op.backward)):
+        if calls:
+            yield f"{kind} {name}", calls
     if kind == "attention":
         yield "attention backward, dq", op.backward[:1]
         yield "attention backward, dk dv", op.backward[1:]
@@ -113,7 +115,8 @@ def report(experiment: Experiment, steps: int, python: str | None) -> list[dict[
     theirs = pytorch.measure(python, "torch_ops.py", settings) if python else {"us": {}, "versions": {}}
     engine = opened(experiment)
     step = float(np.median(step_times(engine, batches(experiment, 32), steps)[0]))
-    counted = work(shape, engine._rows, t.precision)
+    fused = is_fused(engine._device.arch, t.precision, shape.d_model)
+    counted = work(shape, engine._rows, t.precision, fused=fused)
     times = {name: microseconds(engine._device, calls) for name, calls in launches(engine, experiment).items()}
     size, versions = f"{experiment.name}, {t.batch_size}x{shape.context}", engine.versions()
     print(f"\n## {size}, {t.precision}, {versions['gpu']}\n")

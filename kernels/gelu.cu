@@ -13,23 +13,6 @@
 #include "gelu.cuh"
 #include "fp8.cuh"
 
-__device__ __forceinline__ Pack gelu_pack(const Pack& in) {
-    Pack out;
-#pragma unroll
-    for (int i = 0; i < PACK; ++i) out.set(i, gelu(in.get(i)));
-    return out;
-}
-
-// From h and da: gelu(h) and dh.
-__device__ __forceinline__ void gelu_slopes(const Pack& in, const Pack& up, Pack& value, Pack& slope) {
-#pragma unroll
-    for (int i = 0; i < PACK; ++i) {
-        const float x = in.get(i), s = sigmoid(SLOPE * (x + CUBE * x * x * x));
-        value.set(i, x * s);
-        slope.set(i, up.get(i) * (s + x * s * (1.0f - s) * SLOPE * (1.0f + 3.0f * CUBE * x * x)));
-    }
-}
-
 extern "C" __global__ void k_gelu_fwd(act_t* a /* n */, const act_t* h /* n */, long long n) {
     const long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (at >= n) return;

@@ -26,7 +26,7 @@ from andrea.experiment import Shape, TrainSpec
 
 CELL = 16  # bytes: every tensor of ours starts at a multiple
 # what a step finds; all else is noise. A plain head leaves the padding of the logits as it is.
-GIVEN = ("weights", "m", "v", "copy", "gradients", "logits", "batch", "control", "ln_where", "chunks")
+GIVEN = ("weights", "m", "v", "copy", "gradients", "logits", "batch", "control", "ln_where", "chunks", "mlp_maps")
 FP8_PASSING = ("fp8_operand", "fp8_stream")  # of precision fp8's buffers, all others are there before a step
 # what a kernel with a pointer into it may also read there, though the pointer is not const
 ADDED_TO = ("gradients", "weights", "m", "v", "copy", "control", "logits")
@@ -133,9 +133,12 @@ class TraceLibrary(PaperLibrary):
         return lambda: self._device.trace.append(launch)
 
 
-def traced(shape: Shape, train: TrainSpec, monkeypatch: pytest.MonkeyPatch, *, plain: bool = False) -> TraceDevice:
+def traced(
+    shape: Shape, train: TrainSpec, monkeypatch: pytest.MonkeyPatch, *, plain: bool = False, arch: int = 90
+) -> TraceDevice:
     """A started engine's device; device.engine is the engine."""
     device: Any = TraceDevice()
+    device.arch = arch
     monkeypatch.setattr(engine_module, "Device", lambda: device)
     monkeypatch.setattr(engine_module, "CublasLt", TraceLibrary)
     engine: Any = engine_module.CudaEngine(shape, train, plain=plain)

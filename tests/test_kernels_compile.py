@@ -9,9 +9,12 @@ from andrea.engine.cuda import blocks, generate, matrix, nvrtc
 from andrea.engine.cuda.blocks import loss_launch, norm_defines
 from andrea.engine.cuda.checks import WIDEST
 from andrea.engine.cuda.gate import signatures
+from andrea.engine.cuda.mlp_fused import FILE as MLP_FUSED
 from andrea.errors import AndreaError, EngineError
 
-FILES = sorted(path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.name.startswith("attention"))
+FILES = sorted(
+    path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.stem.startswith("attention") and path.name != MLP_FUSED
+)
 PAIRS = {  # the names, and where they stand; k_residual_add is the one irregular name
     "embed.cu": ["k_embed_fwd", "k_embed_bwd"],
     "layernorm.cu": ["k_layernorm_fwd", "k_layernorm_bwd"],

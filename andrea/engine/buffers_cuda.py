@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from andrea.engine.cuda.attention import scratch
 from andrea.engine.cuda.fp8 import fp8_buffers
+from andrea.engine.cuda.mlp_fused import MAPS, has_maps
+from andrea.engine.cuda.tensor_map import WORDS
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.engine.plan import MIB, Buffer
@@ -52,6 +54,8 @@ def cuda_buffers(
     if precision == "fp8":
         yield from fp8_buffers(shape, rows)
     yield Buffer("workspace", "norm_partial", (-(-n_params // NORM_CHUNK),))
+    if has_maps(precision, shape.d_model):
+        yield Buffer("workspace", "mlp_maps", (2 * shape.n_layers, MAPS, WORDS), "int32")
     yield Buffer("workspace", "library", (2 if overlaps(work) else 1, WORKSPACE), "uint8")
     yield from _batch(shape, rows, microbatches)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from andrea.engine.cuda import nvrtc
 from andrea.engine.cuda.gate import ACT_NAMES, bind, signatures
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type, to_device_type
+from andrea.engine.cuda.tensor_map import encode
 from andrea.errors import EngineError
 
 CPU_INSTEAD = 'or write "engine": "cpu" and "precision": "fp32" in the train section'
@@ -90,6 +91,7 @@ class Device:
         self.capability = (properties["major"], properties["minor"])
         self.arch = nvrtc.architecture(self.capability)
         self.shared_limit = int(properties["sharedMemPerBlockOptin"])
+        self.multiprocessors = int(properties["multiProcessorCount"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.side = Side(self, cupy.cuda.Event, cupy.cuda.Stream(non_blocking=True))
         self._modules: dict[tuple[str, str], Any] = {}
@@ -143,6 +145,10 @@ class Device:
             self._modules[key] = self._cupy.RawModule(path=str(path))
         function = self._modules[key].get_function(name)
         return Kernel(name, function, signatures(file)[name], ACT_NAMES[nvrtc.ACT[precision]], self)
+
+    def tensor_map(self, matrix: Tensor, box_rows: int) -> NDArray[np.int32]:
+        """A map for Hopper's copy engine; see andrea.engine.cuda.tensor_map."""
+        return encode(matrix, box_rows)
 
     def send(self, target: Tensor, source: NDArray[Any]) -> None:
         """Copy from pinned memory, in the order of the stream, without waiting."""

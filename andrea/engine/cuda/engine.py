@@ -21,6 +21,7 @@ from andrea.engine.cuda.feed import Feed
 from andrea.engine.cuda.generate import Sampler, TokenModel
 from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
+from andrea.engine.cuda.mlp_fused import FusedMlp, is_fused
 from andrea.engine.cuda.model import Model
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
@@ -202,12 +203,21 @@ class CudaEngine:
     def _matrix(self, *, side: bool) -> Matrix:
         """The products that precision and `plain` ask for; weight gradients on the side stream or not."""
         matrix: Matrix = (
-            PlainMatrix(self._device, self._train.precision) if self._plain else FastMatrix(self._library, side=side)
+            PlainMatrix(self._device, self._train.precision)
+            if self._plain
+            else FastMatrix(self._library, side=side, fused=self._fused())
         )
         if not self._scales:
             return matrix
         product = plain_product(self._device) if self._plain else fast_product(self._library)
         return Fp8Matrix(matrix, self._scales, product)
+
+    def _fused(self) -> FusedMlp | None:
+        """The MLP's products with GELU in them, where they exist."""
+        precision, width = self._train.precision, self._shape.d_model
+        if not is_fused(self._device.arch, precision, width):
+            return None
+        return FusedMlp(self._device, precision, self._buffers["mlp_maps"])
 
     def _step_calls(self, model: Model) -> list[Call]:
         b, n, share = self._buffers, count(self._shape), 1 / self._train.microbatches

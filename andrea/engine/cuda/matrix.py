@@ -10,6 +10,7 @@ from typing import Protocol
 
 from andrea.engine.cuda.cublaslt import CublasLt, Operand
 from andrea.engine.cuda.device import Device, Kernel
+from andrea.engine.cuda.mlp_fused import FusedMlp
 from andrea.engine.cuda.tensor import Tensor
 
 Call = Callable[[], None]
@@ -29,7 +30,12 @@ class QkvWeight:
 
 
 class Matrix(Protocol):
-    """x (N, I), y (N, O), w (I, O); weight gradients are added to, everything else is assigned."""
+    """x (N, I), y (N, O), w (I, O); weight gradients are added to, everything else is assigned.
+
+    `fused`: the MLP's products around GELU with GELU in them, where there are such.
+    """
+
+    fused: FusedMlp | None
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         """y = x w, or residual + x w."""
@@ -75,8 +81,8 @@ def _whole(t: Tensor, *, transposed: bool = False) -> Operand:
 class FastMatrix:
     """By cuBLASLt. Every algorithm is chosen when the call is bound. `side`: weight gradients run on the side stream."""
 
-    def __init__(self, library: CublasLt, *, side: bool = False) -> None:
-        self._product, self._side = library.product, side
+    def __init__(self, library: CublasLt, *, side: bool = False, fused: FusedMlp | None = None) -> None:
+        self._product, self._side, self.fused = library.product, side, fused
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:  # noqa: ARG002
         add = None if residual is None else _whole(residual)
@@ -129,7 +135,7 @@ class PlainMatrix:
     """By the hand-written kernels: any shape, readable, slow."""
 
     def __init__(self, device: Device, precision: str) -> None:
-        self._device, self._precision = device, precision
+        self._device, self._precision, self.fused = device, precision, None
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         calls = [self._linear(op, "fwd", y.shape[1], y.shape[0], y, x, w, w.shape)]

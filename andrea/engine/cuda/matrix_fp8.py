@@ -118,7 +118,7 @@ class Fp8Matrix:
         self.weight_gradient, self.qkv_weight_gradient = rest.weight_gradient, rest.qkv_weight_gradient
         self.head, self.head_input_gradient = rest.head, rest.head_input_gradient
         self.head_weight_gradient = rest.head_weight_gradient
-        self._rest = rest
+        self._rest, self.fused = rest, None
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         name = self._scales.name(w)

@@ -230,17 +230,24 @@ class Model:
         x, h, a, dh, dy = b[f"y.{2 * layer + 1}"], b[f"h.{layer}"], b["a"], b["wide"], self._dstream[0]
         w_1, w_2 = p.matrix(f"{layer}.W_1"), p.matrix(f"{layer}.W_2")
         dw_1, dw_2 = p.gradient(f"{layer}.W_1"), p.gradient(f"{layer}.W_2")
-        stream, old = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"]
+        stream, old, fused = b[f"x.{2 * layer + 2}"], b[f"x.{2 * layer + 1}"], m.fused
         return [
             Op(
                 f"{layer}.up",
-                m.forward("mlp", h, x, w_1),
+                [] if fused else m.forward("mlp", h, x, w_1),
                 m.input_gradient("mlp", b["dbranch"], dh, w_1),
                 # W_2's gradient stands here: it needs gelu(h), which gelu's backward has made again
                 m.weight_gradient("mlp", dw_2, a, dy) + m.weight_gradient("mlp", dw_1, x, dh),
             ),
-            self._gelu(layer),
-            Op(f"{layer}.down", m.forward("mlp", stream, a, w_2, old), m.input_gradient("mlp", dh, dy, w_2)),
+            # GELU, with the product before it, forward and backward, where the pair exists
+            Op(f"{layer}.mlp", [fused.forward(h, a, x, w_1)], [fused.backward(dh, a, dy, w_2, h)])
+            if fused
+            else self._gelu(layer),
+            Op(
+                f"{layer}.down",
+                m.forward("mlp", stream, a, w_2, old),
+                [] if fused else m.input_gradient("mlp", dh, dy, w_2),
+            ),
         ]
 
     def _gelu(self, layer: int) -> Op:
@@ -290,5 +297,5 @@ class Model:
 
 def _made_again(block: list[Op]) -> list[Call]:
     """A layer's forward up to h: gelu's backward makes its own output again, and the layer's is kept."""
-    *ops, _, _ = block
-    return [call for op in ops for call in op.forward]
+    *ops, up, gelu, _ = block
+    return [call for op in (*ops, up if up.forward else gelu) for call in op.forward]

@@ -1,0 +1,87 @@
+// The MLP's two products around GELU with GELU in their epilogues, for sm_90a in 16 bits. Elsewhere: mlp.cu and gelu.cu.
+//
+//   forward   h = x W_1                a = gelu(h)
+//   backward  dh = (dy W_2') gelu'(h)  a = gelu(h) again, which W_2's gradient needs
+//
+// h and dy W_2' are rounded before GELU, as they are where GELU is a kernel of its own.
+//
+// Shapes   x dy: (N, I) act_t    w: (I, O) for W_1, (O, I) for W_2, act_t    h a dh: (N, O) act_t
+//          I a multiple of 64, O of 256    maps: of x or dy, and of w; see andrea/engine/cuda/mlp_fused.py
+// Writes   fwd assigns h and a; bwd assigns dh and a
+// Launch   block (640,), grid (multiprocessors,), SHARED bytes of shared memory
+// Repeats  bit for bit, whatever the grid
+#include "product_wgmma.cuh"
+#include "gelu.cuh"
+
+#ifndef AHEAD
+#define AHEAD 4
+#endif
+//  // rows: their instructions hide each other's waiting
+
+// Without a branch, across which the compiler would not mix the instructions of several rows.
+__device__ __forceinline__ void load_if(bool inside, Pack& to, const act_t* from) {
+    uint4& u = reinterpret_cast<uint4&>(to);
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %4, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                 : "+r"(u.x), "+r"(u.y), "+r"(u.z), "+r"(u.w)
+                 : "r"((int)inside), "l"(from));
+}
+__device__ __forceinline__ void store_if(bool inside, act_t* to, const Pack& from) {
+    const uint4& u = reinterpret_cast<const uint4&>(from);
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.u32 [%4], {%0, %1, %2, %3}; }" ::"r"(u.x), "r"(u.y),
+                 "r"(u.z), "r"(u.w), "l"(to), "r"((int)inside));
+}
+
+struct Forward {
+    act_t *h, *a;
+    template <class Await>
+    __device__ __forceinline__ void operator()(const Rows& rows, const Await& await) const {
+        await();
+#pragma unroll 1
+        for (int first = 0; first < Rows::COUNT; first += AHEAD) {
+            Pack x[AHEAD];
+#pragma unroll
+            for (int r = 0; r < AHEAD; ++r) x[r] = rows.get(first + r);
+#pragma unroll
+            for (int r = 0; r < AHEAD; ++r) {
+                const bool inside = rows.inside(first + r);
+                const long long at = rows.place(first + r);
+                store_if(inside, h + at, x[r]), store_if(inside, a + at, gelu_pack(x[r]));
+            }
+        }
+    }
+};
+
+struct Backward {
+    act_t *dh, *a;
+    const act_t* h;
+    template <class Await>
+    __device__ __forceinline__ void operator()(const Rows& rows, const Await& await) const {
+        Pack next[AHEAD] = {};  // of h
+#pragma unroll
+        for (int r = 0; r < AHEAD; ++r) load_if(rows.inside(r), next[r], h + rows.place(r));
+        await();
+#pragma unroll 1
+        for (int first = 0; first < Rows::COUNT; first += AHEAD)
+#pragma unroll
+            for (int r = 0; r < AHEAD; ++r) {
+                Pack value, slope;
+                const int row = first + r;
+                const long long at = rows.place(row);
+                gelu_slopes(next[r], rows.get(row), value, slope);
+                load_if(row + AHEAD < Rows::COUNT && rows.inside(row + AHEAD), next[r], h + rows.place(row + AHEAD));
+                store_if(rows.inside(row), a + at, value), store_if(rows.inside(row), dh + at, slope);
+            }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(640, 1)
+    k_mlp_gelu_fwd(act_t* h /* N O */, act_t* a /* N O */, const act_t* x /* N I */, const act_t* w /* I O */,
+                   const Map* maps, int N, int I, int O) {
+    product<false>(maps, N, I, O, Forward{h, a});
+}
+
+extern "C" __global__ void __launch_bounds__(640, 1)
+    k_mlp_gelu_bwd(act_t* dh /* N O */, act_t* a /* N O */, const act_t* dy /* N I */, const act_t* w /* O I */,
+                   const act_t* h /* N O */, const Map* maps, int N, int I, int O) {
+    product<true>(maps, N, I, O, Backward{dh, a, h});
+}
