@@ -6,17 +6,12 @@
 // h and dy W_2' are rounded before GELU, as they are where GELU is a kernel of its own.
 //
 // Shapes   x dy: (N, I) act_t    w: (I, O) for W_1, (O, I) for W_2, act_t    h a dh: (N, O) act_t
-//          I a multiple of 64, O of 256    maps: of x or dy, and of w; see andrea/engine/cuda/mlp_fused.py
+//          I a multiple of 64, O of 128    maps: of x or dy, and of w; see andrea/engine/cuda/mlp_fused.py
 // Writes   fwd assigns h and a; bwd assigns dh and a
 // Launch   block (640,), grid (multiprocessors,), SHARED bytes of shared memory
 // Repeats  bit for bit, whatever the grid
 #include "product_wgmma.cuh"
 #include "gelu.cuh"
-
-#ifndef AHEAD
-#define AHEAD 4
-#endif
-//  // rows: their instructions hide each other's waiting
 
 // Without a branch, across which the compiler would not mix the instructions of several rows.
 __device__ __forceinline__ void load_if(bool inside, Pack& to, const act_t* from) {
@@ -33,20 +28,15 @@ __device__ __forceinline__ void store_if(bool inside, act_t* to, const Pack& fro
 
 struct Forward {
     act_t *h, *a;
+    __device__ __forceinline__ void begin(const Rows&) {}
     template <class Await>
-    __device__ __forceinline__ void operator()(const Rows& rows, const Await& await) const {
+    __device__ __forceinline__ void operator()(const Rows& rows, const Rows&, const Await& await) {
         await();
-#pragma unroll 1
-        for (int first = 0; first < Rows::COUNT; first += AHEAD) {
-            Pack x[AHEAD];
 #pragma unroll
-            for (int r = 0; r < AHEAD; ++r) x[r] = rows.get(first + r);
-#pragma unroll
-            for (int r = 0; r < AHEAD; ++r) {
-                const bool inside = rows.inside(first + r);
-                const long long at = rows.place(first + r);
-                store_if(inside, h + at, x[r]), store_if(inside, a + at, gelu_pack(x[r]));
-            }
+        for (int r = 0; r < Rows::COUNT; ++r) {
+            const Pack x = rows.get(r);
+            store_if(rows.inside(r), h + rows.place(r), x);
+            store_if(rows.inside(r), a + rows.place(r), gelu_pack(x));
         }
     }
 };
@@ -54,23 +44,23 @@ struct Forward {
 struct Backward {
     act_t *dh, *a;
     const act_t* h;
+    Pack next[Rows::COUNT];  // of h, a whole turn ahead
+    __device__ __forceinline__ void load(const Rows& rows, int r) { load_if(rows.inside(r), next[r], h + rows.place(r)); }
+    __device__ __forceinline__ void begin(const Rows& rows) {
+#pragma unroll
+        for (int r = 0; r < Rows::COUNT; ++r) load(rows, r);
+    }
     template <class Await>
-    __device__ __forceinline__ void operator()(const Rows& rows, const Await& await) const {
-        Pack next[AHEAD] = {};  // of h
-#pragma unroll
-        for (int r = 0; r < AHEAD; ++r) load_if(rows.inside(r), next[r], h + rows.place(r));
+    __device__ __forceinline__ void operator()(const Rows& rows, const Rows& following, const Await& await) {
         await();
-#pragma unroll 1
-        for (int first = 0; first < Rows::COUNT; first += AHEAD)
 #pragma unroll
-            for (int r = 0; r < AHEAD; ++r) {
-                Pack value, slope;
-                const int row = first + r;
-                const long long at = rows.place(row);
-                gelu_slopes(next[r], rows.get(row), value, slope);
-                load_if(row + AHEAD < Rows::COUNT && rows.inside(row + AHEAD), next[r], h + rows.place(row + AHEAD));
-                store_if(rows.inside(row), a + at, value), store_if(rows.inside(row), dh + at, slope);
-            }
+        for (int r = 0; r < Rows::COUNT; ++r) {
+            Pack value, slope;
+            gelu_slopes(next[r], rows.get(r), value, slope);
+            load(following, r);
+            store_if(rows.inside(r), a + rows.place(r), value);
+            store_if(rows.inside(r), dh + rows.place(r), slope);
+        }
     }
 };
 
@@ -83,5 +73,5 @@ extern "C" __global__ void __launch_bounds__(640, 1)
 extern "C" __global__ void __launch_bounds__(640, 1)
     k_mlp_gelu_bwd(act_t* dh /* N O */, act_t* a /* N O */, const act_t* dy /* N I */, const act_t* w /* O I */,
                    const act_t* h /* N O */, const Map* maps, int N, int I, int O) {
-    product<true>(maps, N, I, O, Backward{dh, a, h});
+    product<true>(maps, N, I, O, Backward{dh, a, h, {}});
 }

@@ -2,13 +2,13 @@
 //
 //   c (N, O) = a (N, I) b     b (I, O) row-major, or, TRANSPOSED, (O, I) row-major
 //
-// A block stays for the whole launch and takes tiles of 128 x 256 in turn. Of its five warpgroups the first starts copies: stages of
+// A block stays for the whole launch and takes tiles of 128 x 128 in turn. Of its five warpgroups the first starts copies: stages of
 // 64 summed positions go round a ring in shared memory. Two multiply, 64 rows each, round their sums and park the tile in
-// shared memory. The last two take it from there, row by row, while the next tile is multiplied.
+// shared memory. The last two finish it, row by row, while the next tiles are multiplied.
 //
-// Tried before on an H200, all slower: two warpgroups that multiply and finish tiles of 128 x 128 or 128 x 192 in turn, two teams of
-// two that do, clusters that copy b once. Beside running products ordinary instructions take 1.8 times as long, so finishing
-// wants many warps; and shared memory, at 128 bytes a cycle, is what bounds products of small tiles.
+// Seen on an H200, and why it is cut so: beside wgmma an FFMA or FMUL takes its 1.2 cycles from the tensor cores, all others run at
+// half to three quarters of their speed, so what finishes a tile must be many warps that wait for nothing. Shared memory's 128
+// bytes a cycle bound the products: 640 cycles a stage, 512 without. dev/LOG.md tells of the forms that were slower.
 
 #pragma once
 #include "tma.cuh"
@@ -18,29 +18,14 @@
 #else
 #define PAIR "f16"
 #endif
-#ifndef STAGES
-#define STAGES 5
-#endif
-#ifndef WIDTH
-#define WIDTH 128
-#endif
-#ifndef PARKS
-#define PARKS 2
-#endif
-#ifndef MULTIPLIER_REGS
-#define MULTIPLIER_REGS "104"
-#define FINISHER_REGS "120"
-#define MULTIPLIER_CHANGE "inc"
-#define FINISHER_CHANGE "inc"
-#endif
 
-constexpr int HEIGHT = 128, DEPTH = 64;  // rows and columns of a tile, summed positions of a stage
-constexpr int GROUP = 128, READERS = 2 * GROUP / WARP;  // threads of a warpgroup, warps of two
-constexpr int BOX = 64 * 64 * 2;                      // bytes of 64 rows of 64 numbers
-constexpr int STAGE = 2 * BOX + WIDTH / 64 * BOX;     // a's rows, then b's
+constexpr int EDGE = 128, DEPTH = 64, STAGES = 5, PARKS = 2;  // rows and columns of a tile, summed positions of a stage
+constexpr int GROUP = 128, READERS = 2 * GROUP / WARP;        // threads of a warpgroup, warps of two
+constexpr int BOX = 64 * 64 * 2;                              // bytes of 64 rows of 64 numbers
+constexpr int STAGE = 4 * BOX;                                // a's rows, then b's
 
-// Shared memory, in bytes from its start: stages, the parked tile in strips of 64 columns, barriers of 8 bytes.
-constexpr int STRIP = 2 * BOX, PARK_SIZE = WIDTH / 64 * STRIP, PARK = STAGES * STAGE;
+// Shared memory, in bytes from its start: stages, parked tiles in strips of 64 columns, barriers of 8 bytes.
+constexpr int STRIP = 2 * BOX, PARK_SIZE = 2 * STRIP, PARK = STAGES * STAGE;
 constexpr int FULL_STAGE = PARK + PARKS * PARK_SIZE, EMPTY_STAGE = FULL_STAGE + 8 * STAGES;
 constexpr int FULL_PARK = EMPTY_STAGE + 8 * STAGES, EMPTY_PARK = FULL_PARK + 8 * PARKS;
 constexpr int SHARED = EMPTY_PARK + 8 * PARKS;
@@ -53,11 +38,11 @@ extern __shared__ __align__(1024) unsigned char memory[];
 // What a block does in its turn `i`: the tile at (row, column).
 struct Tiles {
     int across, count;
-    __device__ __forceinline__ Tiles(int N, int O) : across(O / WIDTH), count((N + HEIGHT - 1) / HEIGHT * across) {}
+    __device__ __forceinline__ Tiles(int N, int O) : across(O / EDGE), count((N + EDGE - 1) / EDGE * across) {}
     __device__ __forceinline__ int number(int i) const { return blockIdx.x + i * gridDim.x; }
     __device__ __forceinline__ bool has(int i) const { return number(i) < count; }
-    __device__ __forceinline__ int row(int i) const { return number(i) / across * HEIGHT; }
-    __device__ __forceinline__ int column(int i) const { return number(i) % across * WIDTH; }
+    __device__ __forceinline__ int row(int i) const { return number(i) / across * EDGE; }
+    __device__ __forceinline__ int column(int i) const { return number(i) % across * EDGE; }
 };
 
 // A place in the ring, from its first stage on.
@@ -86,18 +71,15 @@ __device__ __forceinline__ void copy_in(unsigned base, const Map* a, const Map* 
             load_tile(ring.tile(), a, k, row, ring.full());
             const unsigned to = ring.tile() + 2 * BOX;
             if (TRANSPOSED) load_tile(to, b, k, column, ring.full());
-            else
-                for (int q = 0; q < WIDTH / 64; ++q) load_tile(to + q * BOX, b, column + 64 * q, k, ring.full());
+            else load_tile(to, b, column, k, ring.full()), load_tile(to + BOX, b, column + 64, k, ring.full());
         }
     }
 }
 
 // ---- The multiplying warpgroups --------------------------------------------------------------------------------------
 
-// What a warpgroup has of a tile, 64 rows in two halves of 128 columns: element 4 j + e of a half is at row
-// 16 warp + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e % 2. (wgmma takes 256 columns at once only from a block whose
-// threads all start with 154 registers.)
-typedef float Sums[WIDTH / 128][64];
+// What a warpgroup has of a tile, 64 rows: element 4 j + e is at row 16 warp + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e % 2.
+typedef float Sums[EDGE / 2];
 
 // A matrix descriptor: address, distance of 64 columns (only where rows are summed), distance of eight rows, 128-byte rows; in
 // units of 16 bytes.
@@ -110,7 +92,7 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned tile, unsigned
 
 // c (64, 128) = a (64, 16) b (16, 128), or added to it. BY_COLUMNS: b's rows are summed
 template <int BY_COLUMNS>
-__device__ __forceinline__ void wgmma(float (&c)[64], unsigned long long a, unsigned long long b, int add) {
+__device__ __forceinline__ void wgmma(Sums& c, unsigned long long a, unsigned long long b, int add) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32." PAIR "." PAIR " {"
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"
@@ -126,10 +108,7 @@ __device__ __forceinline__ void multiply_stage(Sums& c, unsigned a_tile, unsigne
     const unsigned long long a = descriptor(a_tile, 1), b = descriptor(b_tile, TRANSPOSED ? 1 : BOX / 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < DEPTH / 16; ++k)
-#pragma unroll
-        for (int half = 0; half < WIDTH / 128; ++half)
-            wgmma<!TRANSPOSED>(c[half], a + 2 * k, b + (TRANSPOSED ? 2 : 128) * k + half * (2 * BOX / 16), !first || k);
+    for (int k = 0; k < DEPTH / 16; ++k) wgmma<!TRANSPOSED>(c, a + 2 * k, b + (TRANSPOSED ? 2 : 128) * k, !first || k);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
@@ -159,7 +138,7 @@ __device__ __forceinline__ void multiply(Sums& c, Ring& ring, int member, int I)
     await_products<0>();
     arrive_warp(last);
 #pragma unroll
-    for (int n = 0; n < WIDTH / 2; n += 4) asm volatile("" : F4(c[n / 64], n % 64)::"memory");  // no use moves up across the wait
+    for (int n = 0; n < EDGE / 2; n += 4) asm volatile("" : F4(c, n)::"memory");  // no use of c moves up across the wait
 }
 
 __device__ __forceinline__ unsigned pack2(float low, float high) {
@@ -181,13 +160,10 @@ __device__ __forceinline__ void park(const Sums& c, unsigned strips, int member)
     const int lane = lane_id(), row = 64 * member + 16 * (warp_id() % 4) + lane % 16;
     const unsigned start = strips + row * 128 + ((lane / 16 ^ lane % 8) << 4);
 #pragma unroll
-    for (int column = 0; column < WIDTH; column += 16) {
+    for (int column = 0; column < EDGE; column += 16) {
         unsigned r[4];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const float* two = c[column / 128] + column % 128 / 2 + 2 * e;
-            r[e] = pack2(two[0], two[1]);
-        }
+        for (int e = 0; e < 4; ++e) r[e] = pack2(c[column / 2 + 2 * e], c[column / 2 + 2 * e + 1]);
         store_matrices((start ^ column % 64 * 2) + column / 64 * STRIP, r);
     }
 }
@@ -215,21 +191,32 @@ __device__ __forceinline__ void init_barriers(unsigned base) {
 
 // What a thread finishes of a parked tile: eight columns of COUNT rows, and where they lie in an (N, O) matrix.
 struct Rows {
-    static constexpr int LANES = WIDTH / PACK, STEP = 2 * GROUP / LANES, COUNT = HEIGHT / STEP;  // a row's lanes, rows at a time
+    static constexpr int LANES = EDGE / PACK, STEP = 2 * GROUP / LANES, COUNT = EDGE / STEP;  // a row's lanes, rows at a time
     const unsigned char* parked;
     long long at;
     int left, O;  // rows of the matrix from the first on
     __device__ __forceinline__ Rows(const Tiles& t, int i, int N, int O) : O(O) {
         const int thread = threadIdx.x % (2 * GROUP), row = thread / LANES, piece = thread % LANES;
         parked = memory + PARK + i % PARKS * PARK_SIZE + piece / 8 * STRIP + row * 128 + ((piece ^ row) % 8 << 4);
-        at = (long long)(t.row(i) + row) * O + t.column(i) + piece * PACK, left = N - t.row(i) - row;
+        at = (long long)(t.row(i) + row) * O + t.column(i) + piece * PACK, left = t.has(i) ? N - t.row(i) - row : 0;
     }
     __device__ __forceinline__ Pack get(int r) const { return *reinterpret_cast<const Pack*>(parked + r * STEP * 128); }
     __device__ __forceinline__ bool inside(int r) const { return r * STEP < left; }
     __device__ __forceinline__ long long place(int r) const { return at + (long long)r * STEP * O; }
 };
 
-// `finish(rows, await)` takes a tile: rows.get() may be called after await().
+// Every turn, the tile before it is taken by finish(rows, following, await): rows.get() may be called after await(); `following` are
+// the rows of the next turn, none after the last. finish.begin(rows) comes before the first.
+template <class Finish>
+__device__ __forceinline__ void finish_tiles(unsigned base, const Tiles& t, int N, int O, Finish finish) {
+    finish.begin(Rows(t, 0, N, O));
+    for (int i = 0; t.has(i); ++i) {
+        const int p = i % PARKS;
+        finish(Rows(t, i, N, O), Rows(t, i + 1, N, O), [&] { wait(base + FULL_PARK + 8 * p, i / PARKS & 1); });
+        arrive_warp(base + EMPTY_PARK + 8 * p);
+    }
+}
+
 template <bool TRANSPOSED, class Finish>
 __device__ __forceinline__ void product(const Map* maps, int N, int I, int O, const Finish& finish) {
     const unsigned base = shared_address(memory);
@@ -241,14 +228,10 @@ __device__ __forceinline__ void product(const Map* maps, int N, int I, int O, co
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) copy_in<TRANSPOSED>(base, maps, maps + 1, t, I);
     } else if (group < 3) {
-        asm volatile("setmaxnreg." MULTIPLIER_CHANGE ".sync.aligned.u32 " MULTIPLIER_REGS ";");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
         multiply_tiles<TRANSPOSED>(base, t, group - 1, I);
     } else {
-        asm volatile("setmaxnreg." FINISHER_CHANGE ".sync.aligned.u32 " FINISHER_REGS ";");
-        for (int i = 0; t.has(i); ++i) {
-            const int p = i % PARKS;
-            finish(Rows(t, i, N, O), [&] { wait(base + FULL_PARK + 8 * p, i / PARKS & 1); });
-            arrive_warp(base + EMPTY_PARK + 8 * p);
-        }
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 120;");
+        finish_tiles(base, t, N, O, finish);
     }
 }

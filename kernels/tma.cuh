@@ -48,7 +48,3 @@ __device__ __forceinline__ void load_tile(unsigned tile, const Map* map, int x, 
                  ::"r"(tile), "l"(map), "r"(x), "r"(y), "r"(barrier)
                  : "memory");
 }
-// The same box to the second-level cache.
-__device__ __forceinline__ void prefetch_tile(const Map* map, int x, int y) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
-}

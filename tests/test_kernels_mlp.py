@@ -6,7 +6,7 @@ from test_cuda_binding import PaperDevice, PaperStream
 
 from andrea.engine.cuda import nvrtc
 from andrea.engine.cuda.gate import signatures
-from andrea.engine.cuda.mlp_fused import ARCH, DEFINES, FILE, MAPS, PRECISIONS, WIDTH, FusedMlp, is_fused
+from andrea.engine.cuda.mlp_fused import ARCH, DEFINES, EDGE, FILE, MAPS, PRECISIONS, FusedMlp, is_fused
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.tensor_map import WORDS
 from andrea.errors import AndreaError
@@ -30,13 +30,15 @@ def test_compiles_without_spills(precision: str) -> None:
 
 @pytest.mark.parametrize(
     ("arch", "precision", "width", "fused"),
-    [(90, "bf16", 384, True), (90, "fp16", 64, True), (90, "fp8", 384, False), (90, "fp32", 384, False)]
-    + [(80, "bf16", 384, False), (100, "bf16", 384, False), (120, "fp16", 768, False), (90, "bf16", 96, False)],
+    [
+        *((90, "bf16", 384, True), (90, "fp16", 64, True), (90, "fp8", 384, False), (90, "fp32", 384, False)),
+        *((80, "bf16", 384, False), (100, "bf16", 384, False), (120, "fp16", 768, False), (90, "bf16", 96, False)),
+    ],
 )
 def test_where_it_applies(arch: int, precision: str, width: int, fused: bool) -> None:
     """Another card, or a width without whole tiles, must keep the path of before."""
     assert is_fused(arch, precision, width) is fused
-    assert not fused or 4 * width % WIDTH == 0
+    assert not fused or 4 * width % EDGE == 0
 
 
 def test_every_launch_has_its_own_maps() -> None:

@@ -135,7 +135,8 @@ class PlainMatrix:
     """By the hand-written kernels: any shape, readable, slow."""
 
     def __init__(self, device: Device, precision: str) -> None:
-        self._device, self._precision, self.fused = device, precision, None
+        self._device, self._precision = device, precision
+        self.fused: FusedMlp | None = None
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         calls = [self._linear(op, "fwd", y.shape[1], y.shape[0], y, x, w, w.shape)]

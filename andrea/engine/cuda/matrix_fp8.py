@@ -15,6 +15,7 @@ from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.cublaslt import CublasLt, Operand
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call, Matrix, QkvWeight
+from andrea.engine.cuda.mlp_fused import FusedMlp
 from andrea.engine.cuda.tensor import Tensor
 from andrea.errors import EngineError
 from andrea.experiment import Shape
@@ -118,7 +119,8 @@ class Fp8Matrix:
         self.weight_gradient, self.qkv_weight_gradient = rest.weight_gradient, rest.qkv_weight_gradient
         self.head, self.head_input_gradient = rest.head, rest.head_input_gradient
         self.head_weight_gradient = rest.head_weight_gradient
-        self._rest, self.fused = rest, None
+        self._rest = rest
+        self.fused: FusedMlp | None = None
 
     def forward(self, op: str, y: Tensor, x: Tensor, w: Tensor, residual: Tensor | None = None) -> list[Call]:
         name = self._scales.name(w)

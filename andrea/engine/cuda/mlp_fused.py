@@ -17,10 +17,10 @@ ARCH: Final = 90
 PRECISIONS: Final = ("bf16", "fp16")
 MAPS: Final = 2  # of a launch
 BLOCK: Final = 640
-HEIGHT, WIDTH, DEPTH = 128, 128, 64  # of a tile, and the summed positions of a stage
-STAGES, PARKS = 5, 2
-SHARED: Final = 2 * (STAGES * (HEIGHT + WIDTH) * DEPTH + PARKS * HEIGHT * WIDTH) + 8 * (2 * STAGES + 2 * PARKS)
-DEFINES: Final = {"WIDTH": WIDTH, "STAGES": STAGES, "PARKS": PARKS, "SHARED_BYTES": SHARED}
+EDGE, DEPTH, STAGES, PARKS = 128, 64, 5, 2  # as in kernels/product_wgmma.cuh
+BARRIERS = 2 * STAGES + 2 * PARKS
+SHARED: Final = 2 * (STAGES * 2 * EDGE * DEPTH + PARKS * EDGE * EDGE) + 8 * BARRIERS  # bytes
+DEFINES: Final = {"SHARED_BYTES": SHARED}  # the file asserts it
 
 
 def has_maps(precision: str, width: int) -> bool:
@@ -43,12 +43,12 @@ class FusedMlp:
 
     def forward(self, h: Tensor, a: Tensor, x: Tensor, w: Tensor) -> Callable[[], None]:
         """A call that assigns h = x w and a = gelu(h), both (N, O), from x (N, I) and w (I, O)."""
-        maps, sizes = self._encode((x, HEIGHT), (w, COLUMNS)), (*x.shape, h.shape[1])
+        maps, sizes = self._encode((x, EDGE), (w, COLUMNS)), (*x.shape, h.shape[1])
         return lambda: self._forward(self._grid, BLOCK, h, a, x, w, maps, *sizes, shared=SHARED)
 
     def backward(self, dh: Tensor, a: Tensor, dy: Tensor, w: Tensor, h: Tensor) -> Callable[[], None]:
         """A call that assigns dh = (dy w') gelu'(h) and a = gelu(h), both (N, O), from dy (N, I) and w (O, I)."""
-        maps, sizes = self._encode((dy, HEIGHT), (w, WIDTH)), (*dy.shape, h.shape[1])
+        maps, sizes = self._encode((dy, EDGE), (w, EDGE)), (*dy.shape, h.shape[1])
         return lambda: self._backward(self._grid, BLOCK, dh, a, dy, w, h, maps, *sizes, shared=SHARED)
 
     def _encode(self, *boxes: tuple[Tensor, int]) -> Tensor:
