@@ -62,7 +62,7 @@ def test_a_trainer_is_found_while_it_lives(tmp_path: Path, trainer: subprocess.P
     assert hooks.trainers(tmp_path) == {}
 
 
-@pytest.mark.parametrize("pid", [str(os.getpid()), "no number", "-1", ""])
+@pytest.mark.parametrize("pid", [pytest.param(str(os.getpid()), id="a process"), "no number", "-1", ""])
 def test_a_stranger_in_the_pid_file_is_no_trainer(tmp_path: Path, trainer: subprocess.Popen[str], pid: str) -> None:
     """Guards against a signal to a process that only happens to have the number of an earlier trainer."""
     (tmp_path / "runs" / "OTHER" / "pid").write_text(pid)
