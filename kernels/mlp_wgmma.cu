@@ -3,7 +3,8 @@
 //   forward   h = x W_1                a = gelu(h)
 //   backward  dh = (dy W_2') gelu'(h)  a = gelu(h) again, which W_2's gradient needs
 //
-// h and dy W_2' are rounded before GELU, as they are where GELU is a kernel of its own.
+// h and dy W_2' are rounded before GELU, as they are where GELU is a kernel of its own. Won on an H200, 8 x 1024 tokens: 4.3 % of a
+// step of the 12M, 3 % of the 120M's, over cuBLASLt's product and GELU's kernel one after the other.
 //
 // Shapes   x dy: (N, I) act_t    w: (I, O) for W_1, (O, I) for W_2, act_t    h a dh: (N, O) act_t
 //          I a multiple of 64, O of 128    maps: of x or dy, and of w; see andrea/engine/cuda/mlp_fused.py

@@ -7,7 +7,7 @@
 // shared memory. The last two finish it, row by row, while the next tiles are multiplied.
 //
 // Seen on an H200, and why it is cut so: beside wgmma an FFMA or FMUL takes its 1.2 cycles from the tensor cores, all others run at
-// half to three quarters of their speed, so what finishes a tile must be many warps that wait for nothing. Shared memory's 128
+// half to four fifths of their speed, so what finishes a tile must be many warps that wait for nothing. Shared memory's 128
 // bytes a cycle bound the products: 640 cycles a stage, 512 without. dev/LOG.md tells of the forms that were slower.
 
 #pragma once
