@@ -16,6 +16,7 @@ from andrea.engine.cuda.gate import ACT_NAMES, bind, signatures
 from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type, to_device_type
 from andrea.errors import EngineError
 
+_LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 CPU_INSTEAD = 'or write "engine": "cpu" and "precision": "fp32" in the train section'
 
 
@@ -32,7 +33,7 @@ def import_cupy() -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of one compiled file. Calling it launches on the device's stream."""
+    """One kernel of one compiled file. Calling it launches on the device's stream, or on the one beside it."""
 
     name: str
     function: Any
@@ -40,11 +41,11 @@ class Kernel:
     act: str
     device: "Device"
 
-    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0) -> None:
+    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0, beside: bool = False) -> None:
         bound = bind(self.name, self.signature, values, self.act)
         if shared > 8 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
-        with self.device.stream:
+        with self.device.beside if beside else self.device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 
@@ -91,6 +92,7 @@ class Device:
         self.arch = nvrtc.architecture(self.capability)
         self.shared_limit = int(properties["sharedMemPerBlockOptin"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.beside = cupy.cuda.Stream(non_blocking=True)  # for work that the host alone puts in order with the rest
         self.side = Side(self, cupy.cuda.Event, cupy.cuda.Stream(non_blocking=True))
         self._modules: dict[tuple[str, str], Any] = {}
         self._held: list[Any] = []
@@ -126,8 +128,10 @@ class Device:
         return int(block.ptr)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Host memory that the card reads and writes by itself, for as long as the array lives."""
-        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
+        """Zeroed host memory that the card reads and writes by itself, for as long as the array lives."""
+        memory = np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
+        memory[:] = 0
+        return memory
 
     def forbid_allocation(self) -> None:
         """From here on, any request to CuPy for device memory is an error."""
@@ -143,11 +147,21 @@ class Device:
         function = self._modules[key].get_function(name)
         return Kernel(name, function, signatures(file)[name], ACT_NAMES[nvrtc.ACT[precision]], self)
 
+    def allow_large_clusters(self, kernel: Kernel) -> None:
+        """Let a kernel have clusters of more than eight blocks, which not every card of an architecture need be able to."""
+        self._cupy.cuda.driver.funcSetAttribute(kernel.function.kernel.ptr, _LARGE_CLUSTERS, 1)
+
     def send(self, target: Tensor, source: NDArray[Any]) -> None:
         """Copy from pinned memory, in the order of the stream, without waiting."""
         assert source.nbytes <= target.nbytes, f"{source.nbytes} bytes into {target.nbytes}"
         to_device = self._runtime.memcpyHostToDevice
         self._runtime.memcpyAsync(target.address, source.ctypes.data, source.nbytes, to_device, self.stream.ptr)
+
+    def receive(self, source: Tensor, into: NDArray[Any]) -> None:
+        """Copy to pinned memory, in the order of the stream, without waiting."""
+        assert source.nbytes == into.nbytes, f"{source.nbytes} bytes into {into.nbytes}"
+        to_host = self._runtime.memcpyDeviceToHost
+        self._runtime.memcpyAsync(into.ctypes.data, source.address, source.nbytes, to_host, self.stream.ptr)
 
     def write(self, target: Tensor, values: NDArray[Any]) -> None:
         """Copy numbers into a tensor, converted to its type; returns when they are there."""
@@ -176,6 +190,10 @@ class Device:
     def wait(self) -> None:
         """Until all work is done; errors of earlier launches surface here."""
         self.stream.synchronize()
+
+    def wait_beside(self) -> None:
+        """Until all work on the stream beside is done."""
+        self.beside.synchronize()
 
     def record(self, work: Any) -> Any:
         """`work()` captured as a graph, with launch(stream). Nothing of it runs now."""
