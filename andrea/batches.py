@@ -6,7 +6,7 @@ visits every block once, in an order that follows from (seed, source, epoch). Th
 of rows drawn before, pulls * B: a resumed run reads on exactly where it was. A source shorter than a batch wraps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class Batches:
         self._places = {name: place for place, name in enumerate(sorted(self.tokens))}
         self._asked: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
         self._answer = np.empty((0, batch_size), np.int64)
+        self._ready: dict[tuple[str, int], NDArray[np.int64]] = {}
+        self._touched: tuple[Any, tuple[NDArray[np.int64], NDArray[np.int64]]] = ((), (self._answer[0:0, 0],) * 2)
         self._opened: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def draw(self, source: str, pulls_before: int) -> NDArray[np.int32]:
@@ -58,13 +60,23 @@ class Batches:
         blocks: NDArray[np.int64] = self._blocks([source], [pulls_before])[0]
         return blocks
 
-    def draw_steps(self, sources: Sequence[str], pulls: Mapping[str, int]) -> NDArray[np.int32]:
-        """(S, B, T+1) ids of S steps at once, equal to S calls of `draw`; `pulls` is what came before them."""
+    def draw_steps(self, sources: Sequence[str], pulls: Mapping[str, int]) -> Iterator[NDArray[np.int32]]:
+        """(B, T+1) ids of each of S steps, as `draw` gives them; `pulls` is what came before them.
+
+        The first needs no more work than it must, for a card may be waiting for it.
+        """
+        ready = self._ready.get((sources[0], pulls.get(sources[0], 0)))
+        if ready is not None:
+            yield self._views[sources[0]][ready].astype(np.int32)
         blocks = self._step_blocks(sources, pulls)
-        ids = np.empty((*blocks.shape, self.context + 1), np.int32)
-        for step, source in enumerate(sources):
-            ids[step] = self._views[source][blocks[step]]
-        return ids
+        for step in range(ready is not None, len(sources)):
+            yield self._views[sources[step]][blocks[step]].astype(np.int32)
+
+    def make_ready(self, pulls: Mapping[str, int]) -> None:
+        """Find the blocks of the next step on each source, whichever comes, with `pulls` before it."""
+        names = list(self._places)
+        before = [pulls.get(name, 0) for name in names]
+        self._ready = dict(zip(zip(names, before, strict=True), self._blocks(names, before), strict=True))
 
     def documents(self, source: str, block: int) -> range:
         """Numbers of the documents that block `block` touches, for messages and audits."""
@@ -81,6 +93,14 @@ class Batches:
 
         (k,) places of their sources in the sorted names, and (k,) numbers; repeats are left in.
         """
+        asked = tuple(sources), self._pulls_before(sources, pulls)
+        if self._touched[0] != asked:
+            self._touched = asked, self._find_touched(sources, pulls)
+        return self._touched[1]
+
+    def _find_touched(
+        self, sources: Sequence[str], pulls: Mapping[str, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         arms = np.repeat([self._places[source] for source in sources], self.batch_size)
         opened, first = self._boundaries()
         bounds = self._step_blocks(sources, pulls).ravel() + first[arms]

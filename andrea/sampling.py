@@ -4,6 +4,8 @@ A prompt is a user turn; the model writes the reply. An empty prompt is BOS alon
 itself. The text shown ends where the reply does, before the next user turn or document; `raw` is all of it.
 """
 
+from collections.abc import Callable
+
 from andrea.engine import Choice, Engine
 from andrea.errors import ExperimentError
 from andrea.experiment import Experiment
@@ -28,9 +30,13 @@ class Sampler:
 
     def sample(self, engine: Engine, step: int) -> list[Record]:
         """One record a prompt, from the engine's weights; the same weights and step give the same text."""
+        return self.begin(engine, step)()
+
+    def begin(self, engine: Engine, step: int) -> Callable[[], list[Record]]:
+        """As `sample`, by the call of what is returned. Between the two only evaluation and snapshots have a place."""
         spec = self.spec
-        drawn = engine.generate(self.prompts, spec.tokens, Choice(spec.temperature, spec.top_k), self.seed, step)
-        return [self._record(step, prompt, ids) for prompt, ids in zip(spec.prompts, drawn, strict=True)]
+        drawn = engine.begin_generate(self.prompts, spec.tokens, Choice(spec.temperature, spec.top_k), self.seed, step)
+        return lambda: [self._record(step, prompt, ids) for prompt, ids in zip(spec.prompts, drawn(), strict=True)]
 
     def _encode(self, prompt: str) -> list[int]:
         text = prompt_text(prompt) if prompt else ""

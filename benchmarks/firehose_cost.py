@@ -55,8 +55,8 @@ def main() -> None:
     for number in range(WINDOWS):
         window = timed(parts["plan"], lambda n=number, s=start: bandit.plan(n, s))
         pulls = {name: arm.pulls for name, arm in bandit.arms.items()}
-        timed(parts["first batch"], lambda w=window, p=pulls: batches.draw_steps(w.sources[:1], p))
-        timed(whole, lambda w=window, p=pulls: batches.draw_steps(w.sources, p))
+        timed(parts["first batch"], lambda w=window, p=pulls: list(batches.draw_steps(w.sources[:1], p)))
+        timed(whole, lambda w=window, p=pulls: list(batches.draw_steps(w.sources, p)))
         losses = (3 + 0.1 * noise.standard_normal(len(window.sources))).tolist()
         timed(parts["credit"], lambda w=window, x=losses: bandit.credit(w, x))
         start += len(window.sources)

@@ -73,5 +73,10 @@ class FakeEngine:
             (generator(seed, "sample", step, i).integers(97, 110, tokens) + first).tolist() for i in range(len(prompts))
         ]
 
+    def begin_generate(
+        self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
+    ) -> Callable[[], list[list[int]]]:
+        return lambda: self.generate(prompts, tokens, choice, seed, step)
+
     def describe(self) -> str:
         return "fake engine"

@@ -75,7 +75,10 @@ class TraceDevice(PaperDevice):
     def kernel(self, file: str, name: str, precision: str, defines: Any = None) -> Any:
         signature, const = signatures(file)[name], constants(file)[name]
 
-        def launch(grid: Any, block: int, *values: Any, shared: int = 0, side: bool = False) -> None:
+        def launch(
+            grid: Any, block: int, *values: Any, shared: int = 0, side: bool = False, beside: bool = False
+        ) -> None:
+            assert not beside, f"{name}: nothing in a step may run where only the host puts it in order"
             bind(name, signature, values, ACT_NAMES[nvrtc.ACT[precision]])
             tensors = [(v, c) for v, c in zip(values, const, strict=True) if isinstance(v, Tensor)]
             scalars = [v for v in values if not isinstance(v, Tensor)]

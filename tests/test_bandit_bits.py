@@ -38,7 +38,8 @@ def digest(reward: RewardSpec) -> str:
         window = bandit.plan(number, start)
         pulls = {name: arm.pulls for name, arm in bandit.arms.items()}
         found.update(json.dumps(window.sources).encode())
-        found.update(batches.draw_steps(window.sources, pulls).astype("<i4").tobytes())
+        for ids in batches.draw_steps(window.sources, pulls):
+            found.update(ids.astype("<i4").tobytes())
         losses = [2 + 0.5 * draws.random() + 1 / (1 + pulls[name]) for name in window.sources]
         bandit.credit(window, losses)
         found.update(json.dumps(bandit.state()).encode())

@@ -75,6 +75,11 @@ class PaperDevice:
         work()
         return PaperGraph()
 
+    def wait_beside(self) -> None: ...
+    @property
+    def beside(self) -> Any:
+        return PaperStream()
+
     @property
     def side(self) -> Any:
         return PaperSide()
@@ -82,6 +87,10 @@ class PaperDevice:
     def send(self, target: Tensor, source: np.ndarray) -> None:
         assert source.nbytes <= target.nbytes
 
+    def receive(self, source: Tensor, into: np.ndarray) -> None:
+        assert source.nbytes == into.nbytes
+
+    def allow_large_clusters(self, kernel: Kernel) -> None: ...
     def clear(self, target: Tensor) -> None: ...
     def wait(self) -> None: ...
     def forbid_allocation(self) -> None: ...

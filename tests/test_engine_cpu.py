@@ -1,5 +1,7 @@
 """The engine's interface: the same bits for any thread count, exact resume, the freeze, what it refuses."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from compare import assert_close
@@ -209,6 +211,27 @@ def test_bad_batches(bad: np.ndarray, words: str) -> None:
     """Guards memory: a token outside the vocabulary would read and write past the tables."""
     with pytest.raises(EngineError, match=words):
         engine().run(bad, rates(2))
+
+
+def test_batches_are_taken_one_by_one_to_the_end() -> None:
+    """What a trainer does after the last batch it does while the card computes; it must be done, and before any result."""
+    made, seen = engine(), []
+
+    def draw() -> Iterator[np.ndarray]:
+        for batch in batches(2):
+            seen.append("batch")
+            yield batch
+        seen.append("end")
+
+    assert len(made.run(draw(), rates(2))[0]) == 2
+    assert seen == ["batch", "batch", "end"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_as_many_batches_as_rates(count: int) -> None:
+    """A plan and its rates that went apart would train on at rates of other steps."""
+    with pytest.raises(EngineError, match="a batch for each learning rate"):
+        engine().run(batches(count), rates(2))
 
 
 def test_bad_state() -> None:

@@ -108,11 +108,21 @@ def test_shipped_experiments_bind(name: str, microbatches: int, monkeypatch: pyt
     assert len(engine.generate([[1, 2], [3], [4], [5], [6]], 3, Choice(1.0, 3), seed=1, step=1)) == 5
 
 
+def test_sampling_shares_no_memory_with_evaluation() -> None:
+    """A card writes samples while it validates: the cache lies where no forward op writes, if it fits there."""
+    shape = load(NAMES["ANDREA-12M-TRAIN"]).shape
+    buffers = {b.name: b for b in buffers_cuda.cuda_buffers(shape, 8, "bf16")}
+    assert buffers["cache"].inside == "gradients"
+    assert 2 * np.prod(buffers["cache"].shape) <= 4 * np.prod(buffers["gradients"].shape)
+    assert "cache" not in {b.name for b in buffers_cuda.cuda_buffers(shape, 8, "fp32")}
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_sampling_has_its_place(rows: int, recompute: bool) -> None:
-    """Guards the cache: whole, apart from what a token's launches write, and no layer's in another's."""
-    buffers = {b.name: b for b in buffers_cuda.cuda_buffers(SHAPE, rows, "bf16", recompute=recompute)}
+    """Guards a cache that the gradients cannot hold: whole, apart from what a token writes, and no layer's in another's."""
+    shape = dataclasses.replace(SHAPE, context=4096)
+    buffers = {b.name: b for b in buffers_cuda.cuda_buffers(shape, rows, "bf16", recompute=recompute)}
     caches = [buffers[f"cache.{layer}"] for layer in range(SHAPE.n_layers)]
     places = [b.inside or b.name for b in caches]
     assert len(set(places)) == SHAPE.n_layers

@@ -30,8 +30,8 @@ class Parrot:
     def __init__(self, *answers: list[int]) -> None:
         self.answers = list(answers)
 
-    def generate(self, *_: Any) -> Any:
-        return self.answers
+    def begin_generate(self, *_: Any) -> Any:
+        return lambda: self.answers
 
 
 def answered(words: Tokenizer, prompt: str, ids: list[int]) -> dict[str, Any]:

@@ -78,7 +78,14 @@ def _activations(shape: Shape, rows: int, work: str) -> Iterator[Buffer]:
 
 
 def _cache(shape: Shape, rows: int, work: str, recompute: bool) -> Iterator[Buffer]:
-    """Keys and values of the rows that are sampled at a time, by layer."""
+    """Keys and values of the rows that are sampled at a time, by layer.
+
+    Where they fit, they lie in the gradients, which each step begins anew: then evaluation does not touch them.
+    """
+    whole = Buffer("activations", "cache", (shape.n_layers, PROMPT_ROWS, 2, shape.context, shape.d_model), work)
+    if whole.nbytes <= 4 * count(shape):
+        yield replace(whole, inside="gradients")
+        return
     sampled = max(1, min(PROMPT_ROWS, rows // 2 if recompute else rows * 3 // 2))
     size = (sampled, 2, shape.context, shape.d_model)
     for layer in range(shape.n_layers):
@@ -118,3 +125,4 @@ def _batch(shape: Shape, rows: int, microbatches: int) -> Iterator[Buffer]:
     yield Buffer(part, "sampling", (4,), "int32")
     yield Buffer(part, "text", (PROMPT_ROWS, long), "int32")
     yield Buffer(part, "uniform", (PROMPT_ROWS, long))
+    yield Buffer(part, "cache_at", (shape.n_layers,), "int32")

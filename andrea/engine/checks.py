@@ -1,5 +1,7 @@
 """What every engine refuses before it starts to work: foreign states, wrong batches, impossible prompts."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +39,21 @@ def check_tokens(shape: Shape, blocks: NDArray[np.int32], lead: tuple[int, ...])
             got=f"{blocks.min()}..{blocks.max()}",
             fix="make the token files again with this experiment's tokenizer",
         )
+
+
+def each_batch(
+    shape: Shape, batches: Iterable[NDArray[np.int32]], rows: int, steps: int
+) -> Iterator[NDArray[np.int32]]:
+    """`batches` (rows, T+1), each taken and checked when it is asked for; EngineError unless there are `steps` of them."""
+    what, fix, count = "there must be a batch for each learning rate", "draw as many", 0
+    for batch in batches:
+        if count == steps:
+            raise EngineError(what, got=f"more than {steps}", fix=fix)
+        check_tokens(shape, batch, (rows,))
+        count += 1
+        yield batch
+    if count < steps:
+        raise EngineError(what, got=f"{count} for {steps}", fix=fix)
 
 
 def check_prompts(shape: Shape, prompts: list[list[int]], tokens: int, choice: Choice) -> None:

@@ -6,7 +6,7 @@ so the thread count changes the speed and never the bits.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from andrea.engine import blas
 from andrea.engine.arena import Arena
 from andrea.engine.buffers_cpu import cpu_buffers, cut_rows
-from andrea.engine.checks import check_prompts, check_state, check_tokens
+from andrea.engine.checks import check_prompts, check_state, check_tokens, each_batch
 from andrea.engine.generate import Generator, generate
 from andrea.engine.interface import Choice, Snapshot
 from andrea.engine.kernels import Array, Kernels
@@ -63,17 +63,17 @@ class CpuEngine:
         self._update.clear()
 
     def run(
-        self, batches: NDArray[np.int32], lrs: NDArray[np.float64]
+        self, batches: Iterable[NDArray[np.int32]], lrs: NDArray[np.float64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """One update a batch. batches (S, B, T+1) int32, lrs (S,); returns losses and gradient norms (S,) float32.
+        """One update a batch. S batches (B, T+1) int32, lrs (S,); returns losses and gradient norms (S,) float32.
 
         Losses are in nats, means over the batch. From a loss or norm that is not finite on, nothing is updated.
         """
-        check_tokens(self._shape, batches, (len(lrs), self._train.batch_size))
+        each = each_batch(self._shape, batches, self._train.batch_size, len(lrs))
         losses, norms = np.zeros(len(lrs), np.float32), np.zeros(len(lrs), np.float32)
         frozen = False
         with blas.one_thread(), np.errstate(all="ignore"):
-            for s, batch in enumerate(batches):
+            for s, batch in enumerate(each):
                 loss = self._gradients(batch)
                 norm = self._update.norm()
                 losses[s], norms[s] = loss, norm
@@ -125,6 +125,12 @@ class CpuEngine:
         check_prompts(self._shape, prompts, tokens, choice)
         with blas.one_thread():
             return generate(self._generator, prompts, tokens, choice, seed, step)
+
+    def begin_generate(
+        self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
+    ) -> Callable[[], list[list[int]]]:
+        """generate() in two halves, of which the second does it all."""
+        return lambda: self.generate(prompts, tokens, choice, seed, step)
 
     def describe(self) -> str:
         """One line: what runs, and why."""

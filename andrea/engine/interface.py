@@ -1,6 +1,6 @@
 """What every engine can do. The trainer knows this and nothing else of an engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,9 +46,11 @@ class Engine(Protocol):
         """Take over a state of `step` finished updates."""
         ...
 
-    def run(self, batches: NDArray[np.int32], lrs: NDArray[np.float64]) -> tuple[Floats, Floats]:
-        """One update for each of batches (S, B, T+1) at lrs (S,): losses and gradient norms (S,).
+    def run(self, batches: Iterable[NDArray[np.int32]], lrs: NDArray[np.float64]) -> tuple[Floats, Floats]:
+        """One update for each of S batches (B, T+1) at lrs (S,): losses and gradient norms (S,).
 
+        A batch is taken when its step is next to be begun, which may be long before the step before it has ended. The
+        iterator is followed to its end before any result is waited for: what it does besides costs no time on a card.
         A loss or norm that is not finite: that update and all later ones of this call are left out.
         """
         ...
@@ -75,6 +77,14 @@ class Engine(Protocol):
 
     def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens after each prompt, drawn from the random numbers of (seed, step)."""
+        ...
+
+    def begin_generate(
+        self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
+    ) -> Callable[[], list[list[int]]]:
+        """generate() in two halves: the call of what is returned gives the tokens. Between them only evaluate() and
+        snapshot() may be called, which a card may do at the same time.
+        """
         ...
 
     def describe(self) -> str:

@@ -1,17 +1,20 @@
 """The training loop: plan, draw, run, record; then whatever is due at that step.
 
 The engine is called for a part of a window at a time, about `CHUNK_SECONDS` long, so that a signal is honoured soon;
-calls end where something is due. Neither changes a bit of the result. At a step, validation comes before samples and
-samples before the checkpoint. A stop may cut the first two short: what is due at a step and not on record is done
-when the run goes on.
+calls end where something is due. Neither changes a bit of the result. Between two calls a card waits, so that only what
+the next one needs is done there: its plan, and its first batch. What the last one has left to write, and the other batches,
+have time when the next steps are under way. At a step, validation comes before samples and samples before the
+checkpoint; what a card can do of them at the same time it does. A stop may cut the first two short: what is due at a step and not on record is done when the run goes on.
 """
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from andrea.batches import Batches
 from andrea.checkpoint import Checkpoint
@@ -20,7 +23,7 @@ from andrea.evaluate import HeldOut, Rates, evaluate
 from andrea.experiment import Experiment
 from andrea.firehose import open_firehose
 from andrea.recordfile import RecordFile
-from andrea.runfiles import History, Record, step_record
+from andrea.runfiles import History, Record
 from andrea.sampling import Sampler
 from andrea.schedule import lrs
 from andrea.training.events import Events
@@ -30,6 +33,7 @@ from andrea.training.nonfinite import nonfinite_error
 from andrea.training.pivot import archive_pivot
 from andrea.training.position import Position
 from andrea.training.signals import Signals, Stop
+from andrea.training.steps import Steps
 from andrea.training.writer import Writer
 from andrea.window import Firehose
 
@@ -57,6 +61,7 @@ class Trainer:
     events: Events
     fingerprint: str
     _pace: float | None = field(default=None, init=False)  # seconds per step, as measured
+    _unwritten: tuple[Steps, bool] | None = field(default=None, init=False)  # the last steps; whether a window ended
     _copy: Snapshot | None = field(default=None, init=False)  # the last one; its memory is used again
 
     def run(self, target: int) -> bool:
@@ -71,6 +76,7 @@ class Trainer:
                 self._pivot()
             self._advance(target)
             self._settle(target)
+        self._write_down()
         if self.signals.stop is not None:
             self._note_signal(self.signals.stop)
             self.log.say(f"{self.signals.wish()}: saving step {self.position.step:,}")
@@ -81,39 +87,59 @@ class Trainer:
     def _advance(self, target: int) -> None:
         """A few steps: one call of the engine."""
         step, sources = self.position.step, self.position.ahead[: self._size(target)]
-        ids = self.batches.draw_steps(sources, self.position.pulls)
         rates = lrs(step, len(sources), self.experiment.train, self.experiment.polish)
         began = time.perf_counter()
-        losses, norms = (values.tolist() for values in self.engine.run(ids, rates))
+        losses, norms = (values.tolist() for values in self.engine.run(self._draw(sources), rates))
         seconds = (time.perf_counter() - began) / len(sources)
         self._pace = seconds if self._pace is None else 0.5 * (self._pace + seconds)
-        number, columns = self.position.window.number, zip(sources, losses, norms, rates.tolist(), strict=True)
-        records = [
-            step_record(step + i, source, number, loss, norm, lr, 1e3 * seconds)
-            for i, (source, loss, norm, lr) in enumerate(columns, 1)
-        ]
-        self._record(records, sources, losses)
-        self.writer.check()
-        self.log.progress(self.position.step, losses, ids[0, :, 1:].size / seconds)
+        self._take(Steps(step, self.position.window.number, sources, losses, norms, rates.tolist(), seconds))
 
-    def _record(self, records: list[Record], sources: Sequence[str], losses: list[float]) -> None:
-        """Go on past the steps of `records`. EngineError at the first that is not finite, which is the last on record."""
-        good = next((i for i, r in enumerate(records) if r["loss"] is None or r["norm"] is None), len(records))
-        if good == len(records) and self.position.advance(losses, self.firehose):
-            learned = self.firehose.learned()
-            records[-1] |= {"firehose": learned} if learned else {}
-        self.history.add_steps(records[: good + 1])
-        for record in records[:good]:
+    def _draw(self, sources: Sequence[str]) -> Iterator[NDArray[np.int32]]:
+        """The batches of the next steps. When a card has got all of them it computes for a while: there is time for the rest."""
+        pulls, whole = self.position.pulls, len(sources) == len(self.position.window.sources)
+        yield from self.batches.draw_steps(sources, pulls)
+        self._write_down()
+        if whole:
+            self.batches.touched(sources, pulls)  # the firehose will ask for it
+        self.batches.make_ready(pulls | {source: pulls[source] + sources.count(source) for source in set(sources)})
+
+    def _take(self, steps: Steps) -> None:
+        """Go on past `steps`; their records wait. EngineError at the first that is not finite, which is the last on record."""
+        self._write_down()
+        if steps.good < len(steps.losses):
+            self._give_up(steps)
+        full = self.position.advance(steps.losses, self.firehose)
+        self._unwritten = steps, full
+
+    def _write_down(self) -> None:
+        """What the last steps have left to write: their records, and the progress line."""
+        if self._unwritten is None:
+            return
+        (steps, full), self._unwritten = self._unwritten, None
+        records, train = steps.records(), self.experiment.train
+        if full and (learned := self.firehose.learned()):
+            records[-1]["firehose"] = learned
+        self._record(records)
+        self.writer.check()
+        tokens = train.batch_size * self.experiment.model.context
+        self.log.progress(steps.before + len(records), steps.losses, tokens / steps.seconds)
+
+    def _record(self, records: list[Record]) -> None:
+        self.history.add_steps(records)
+        for record in records:
             if record["norm"] == 0:
                 self.log.say(
                     f"step {record['step']:,}: no update, a gradient overflowed (in fp16 the loss scale goes down)"
                 )
-        if good < len(records):
-            self.history.file.flush()
-            self.writer.wait()
-            raise nonfinite_error(
-                records[good], sources[:good], self.position, self.batches, self.sampler.tokenizer, self.writer
-            )
+
+    def _give_up(self, steps: Steps) -> NoReturn:
+        records, good = steps.records(), steps.good
+        self._record(records[: good + 1])
+        self.history.file.flush()
+        self.writer.wait()
+        raise nonfinite_error(
+            records[good], steps.sources[:good], self.position, self.batches, self.sampler.tokenizer, self.writer
+        )
 
     def _size(self, target: int) -> int:
         """Steps of the next call: until something is due, and as many as fit the time. The window may end before."""
@@ -126,18 +152,19 @@ class Trainer:
     def _settle(self, target: int) -> None:
         """Do what is due at the step that has just been finished, or at which the run goes on."""
         step = self.position.step
+        sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
+        texts = self.sampler.begin(self.engine, step) if sampling else None  # a card writes them while it validates
         if step and step % self.experiment.validation.every == 0 and step not in self.history.losses:
             self._validate()
-        sampling = bool(step) and step % self.experiment.samples.every == 0 and step > self.sampled
         due = step % self.experiment.checkpoints.every == 0 or step == target or self._at_pivot()
         asked = self.signals.take_checkpoint()
         if asked:
             self._note_signal(signal.SIGUSR1)
         saving = asked or due
         # An interrupted generator may leave the engine in the middle of something: what will be saved is copied first.
-        copy = self.snapshot() if sampling else None
-        if sampling:
-            self._sample()
+        copy = self.snapshot() if texts else None
+        if texts:
+            self._sample(texts)
         babbling = self.gate.babbling()
         if saving or babbling or self.signals.stop is not None:
             self._save(copy)
@@ -164,6 +191,7 @@ class Trainer:
         self.log.say(f"step {step:,}: polish pivot; samples and state so far are in archive/{step}")
 
     def _validate(self) -> None:
+        self._write_down()
         train = self.experiment.train
         results = evaluate(
             self.engine, self.heldout, train.batch_size // train.microbatches, lambda: self.signals.stop is not None
@@ -172,10 +200,10 @@ class Trainer:
             self.history.add_validation(self.position.step, results)
             self.log.say(f"step {self.position.step:,}: held-out {_in_words(results)}")
 
-    def _sample(self) -> None:
+    def _sample(self, texts: Callable[[], list[Record]]) -> None:
         try:
             with self.signals.interruptible():
-                records = self.sampler.sample(self.engine, self.position.step)
+                records = texts()
         except Stop:
             return
         self.samples.append(self.gate.score(records))
@@ -185,7 +213,8 @@ class Trainer:
         self.events.note("signal", step=self.position.step, name=signal.Signals(number).name)
 
     def _save(self, checkpoint: Checkpoint | None = None) -> None:
-        """Begin a checkpoint of this step, unless there is one."""
+        """Begin a checkpoint of this step, unless there is one; what it promises is on record."""
+        self._write_down()
         if self.writer.saved != self.position.step:
             state = self.position.to_json(self.firehose, self.fingerprint) | {"engine": self.engine.state()}
             self.writer.save(checkpoint or self.snapshot(), state, self.history.losses)

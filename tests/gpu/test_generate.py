@@ -24,6 +24,29 @@ def test_greedy_text_is_the_cpu_engines() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("choice", [Choice(0.0, 0), Choice(0.9, 5), Choice(1.0, 0, 0.8)])
+def test_one_launch_writes_what_a_launch_a_kernel_writes(precision: str, choice: Choice) -> None:
+    """Clusters against the plain kernels, with prompts of many lengths, past the end of the context, and again.
+
+    Rounding may turn one pick; after it a text is another, so that only what comes before is compared.
+    """
+    prompts = [[1], [5, 38, 67], list(range(76)), [9, 9], [100]]
+    texts = []
+    for plain in (True, False):
+        engine = opened(precision, plain=plain)
+        weights, m, v, _ = state()
+        engine.load(weights * 4, m, v, 0)
+        texts.append(engine.generate(prompts, 200, choice, seed=3, step=5))
+    assert texts[1] == engine.generate(prompts, 200, choice, seed=3, step=5)
+    same = [
+        next((i for i, pair in enumerate(zip(*two, strict=True)) if len(set(pair)) > 1), 200)
+        for two in zip(*texts, strict=True)
+    ]
+    assert min(same) >= (200 if precision == "fp32" else 20), same
+    assert sum(n == 200 for n in same) >= 4, same
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_samples(precision: str) -> None:
     """The same tokens every time, whoever else is sampled; top_k 1 is greedy; training goes on unharmed."""
     engine, batches = opened(precision), tokens(20, 8)

@@ -17,6 +17,7 @@ from andrea.engine.cuda.tensor import HOST, Tensor, from_device_type, to_device_
 from andrea.engine.cuda.tensor_map import encode
 from andrea.errors import EngineError
 
+_LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 CPU_INSTEAD = 'or write "engine": "cpu" and "precision": "fp32" in the train section'
 
 
@@ -33,7 +34,7 @@ def import_cupy() -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of one compiled file. Calling it launches on the device's stream, or on its side stream."""
+    """One kernel of one compiled file. Calling it launches on the device's stream, or on its side stream, or beside both."""
 
     name: str
     function: Any
@@ -41,11 +42,19 @@ class Kernel:
     act: str
     device: "Device"
 
-    def __call__(self, grid: tuple[int, ...], block: int, *values: Any, shared: int = 0, side: bool = False) -> None:
-        bound = bind(self.name, self.signature, values, self.act)
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: int,
+        *values: Any,
+        shared: int = 0,
+        side: bool = False,
+        beside: bool = False,
+    ) -> None:
+        bound, device = bind(self.name, self.signature, values, self.act), self.device
         if shared > 8 * 1024:  # with static shared memory it could pass 48 KiB, which must be asked for
             self.function.max_dynamic_shared_size_bytes = shared
-        with self.device.side.stream if side else self.device.stream:
+        with device.side.stream if side else device.beside if beside else device.stream:
             self.function(grid, (block,), bound, shared_mem=shared)
 
 
@@ -93,6 +102,7 @@ class Device:
         self.shared_limit = int(properties["sharedMemPerBlockOptin"])
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.beside = cupy.cuda.Stream(non_blocking=True)  # for work that the host alone puts in order with the rest
         self.side = Side(self, cupy.cuda.Event, cupy.cuda.Stream(non_blocking=True))
         self._modules: dict[tuple[str, str], Any] = {}
         self._held: list[Any] = []
@@ -129,8 +139,10 @@ class Device:
         return int(block.ptr)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Host memory that the card reads and writes by itself, for as long as the array lives."""
-        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
+        """Zeroed host memory that the card reads and writes by itself, for as long as the array lives."""
+        memory = np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
+        memory[:] = 0
+        return memory
 
     def forbid_allocation(self) -> None:
         """From here on, any request to CuPy for device memory is an error."""
@@ -150,11 +162,21 @@ class Device:
         """A map for Hopper's copy engine; see andrea.engine.cuda.tensor_map."""
         return encode(matrix, box_rows)
 
+    def allow_large_clusters(self, kernel: Kernel) -> None:
+        """Let a kernel have clusters of more than eight blocks, which not every card of an architecture need be able to."""
+        self._cupy.cuda.driver.funcSetAttribute(kernel.function.kernel.ptr, _LARGE_CLUSTERS, 1)
+
     def send(self, target: Tensor, source: NDArray[Any]) -> None:
         """Copy from pinned memory, in the order of the stream, without waiting."""
         assert source.nbytes <= target.nbytes, f"{source.nbytes} bytes into {target.nbytes}"
         to_device = self._runtime.memcpyHostToDevice
         self._runtime.memcpyAsync(target.address, source.ctypes.data, source.nbytes, to_device, self.stream.ptr)
+
+    def receive(self, source: Tensor, into: NDArray[Any]) -> None:
+        """Copy to pinned memory, in the order of the stream, without waiting."""
+        assert source.nbytes == into.nbytes, f"{source.nbytes} bytes into {into.nbytes}"
+        to_host = self._runtime.memcpyDeviceToHost
+        self._runtime.memcpyAsync(into.ctypes.data, source.address, source.nbytes, to_host, self.stream.ptr)
 
     def write(self, target: Tensor, values: NDArray[Any]) -> None:
         """Copy numbers into a tensor, converted to its type; returns when they are there."""
@@ -185,6 +207,10 @@ class Device:
     def wait(self) -> None:
         """Until all work is done; errors of earlier launches surface here."""
         self.stream.synchronize()
+
+    def wait_beside(self) -> None:
+        """Until all work on the stream beside is done."""
+        self.beside.synchronize()
 
     def record(self, work: Any) -> Any:
         """`work()` captured as a graph, with launch(stream). Nothing of it runs now."""

@@ -4,26 +4,28 @@ A step (all microbatches, norm, clipping, AdamW) is one graph, replayed for a wi
 changes from step to step lies in device memory, and losses stay there until the window ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
-from andrea.engine.checks import check_prompts, check_state, check_tokens
+from andrea.engine.checks import check_prompts, check_state, check_tokens, each_batch
 from andrea.engine.cuda.arena import DeviceArena
 from andrea.engine.cuda.blocks import BLOCK
 from andrea.engine.cuda.checks import check_engine_state, check_sizes
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.feed import Feed
-from andrea.engine.cuda.generate import Sampler, TokenModel
+from andrea.engine.cuda.generate import Advance, Sampler, TokenModel, token_graph
 from andrea.engine.cuda.matrix import Call, FastMatrix, Matrix, PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Scales, fast_product, plain_product
 from andrea.engine.cuda.mlp_fused import FusedMlp, is_fused
 from andrea.engine.cuda.model import Model
-from andrea.engine.cuda.tensor import Tensor
+from andrea.engine.cuda.tensor import HOST, Tensor
+from andrea.engine.cuda.text import cluster, text_kernel
 from andrea.engine.cuda.weights import LOW_PRECISION, chunk_table
 from andrea.engine.interface import Choice, Floats, Snapshot
 from andrea.engine.layout import count, parameters
@@ -33,6 +35,7 @@ from andrea.experiment import Shape, TrainSpec
 
 FIRST_SCALE = 65536.0  # of fp16's loss; it halves within a few steps where that is too much
 GOOD, STREAK, SKIPPED = 6, 7, 8  # words of struct Control
+RESULTS = ("control", "window_losses", "window_norms")
 ELEMENTS = 4 * BLOCK  # of one block of k_zero_grads
 
 
@@ -48,14 +51,18 @@ class CudaEngine:
         self._device = device = Device()
         check_sizes(shape, device)
         arena = DeviceArena(device, self._plan)
-        self._buffers: Mapping[str, Tensor] = {b.name: arena[b.name] for b in self._plan.buffers}
+        self._buffers = {b.name: arena[b.name] for b in self._plan.buffers}
+        if "cache" in self._buffers:
+            self._buffers |= by_layer(self._buffers["cache"])
         self._library = CublasLt(device, train.precision, self._buffers["library"])
         device.write(self._buffers["chunks"], chunk_table(shape, train.precision in LOW_PRECISION))
         norms = [p.offset for p in parameters(shape) if p.kind == "gamma"]  # beta follows its gamma
         device.write(self._buffers["ln_where"], np.array(norms, np.int32))
         self._scales = Scales(device, shape, self._rows, self._buffers) if train.precision == "fp8" else None
         self._feed = Feed(device, shape, train, self._buffers["batch"])
-        self._control = np.zeros(self._buffers["control"].shape, np.int32)
+        # what a window's end brings back, in pinned memory: one wait for all
+        self._results = {name: pinned_like(device, self._buffers[name]) for name in RESULTS}
+        self._control = self._results["control"]
         self._control.view(np.float32)[0] = FIRST_SCALE if train.precision == "fp16" else 1.0
         self._step, self._built = 0, False
         arena.seal()
@@ -75,19 +82,20 @@ class CudaEngine:
         self._device.wait()
         self._step = step
 
-    def run(self, batches: NDArray[np.int32], lrs: NDArray[np.float64]) -> tuple[Floats, Floats]:
-        """One update a batch. batches (S, B, T+1) int32, lrs (S,); returns losses and gradient norms (S,) float32.
+    def run(self, batches: Iterable[NDArray[np.int32]], lrs: NDArray[np.float64]) -> tuple[Floats, Floats]:
+        """One update a batch. S batches (B, T+1) int32, lrs (S,); returns losses and gradient norms (S,) float32.
 
         Losses are in nats, means over the batch. From a loss or norm that is not finite on, nothing is updated. In fp16
         a gradient that overflows skips its step: its norm is then given as 0.
         """
-        check_tokens(self._shape, batches, (len(lrs), self._train.batch_size))
+        each = each_batch(self._shape, batches, self._train.batch_size, len(lrs))
         losses, norms = np.zeros(len(lrs), np.float32), np.zeros(len(lrs), np.float32)
         frozen = False
         for start in range(0, len(lrs), WINDOW_STEPS):
             part = slice(start, start + WINDOW_STEPS)
-            losses[part], norms[part] = self._window(batches[part], lrs[part], frozen)
+            losses[part], norms[part] = self._window(each, lrs[part], frozen)
             frozen = bool(self._control[4])
+        next(each, None)
         return losses, norms
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
@@ -141,6 +149,13 @@ class CudaEngine:
         check_prompts(self._shape, prompts, tokens, choice)
         return self._sampler.generate(prompts, tokens, choice, seed, step)
 
+    def begin_generate(
+        self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
+    ) -> Callable[[], list[list[int]]]:
+        """generate() in two halves, between which only evaluate() and snapshot() may be called."""
+        check_prompts(self._shape, prompts, tokens, choice)
+        return self._sampler.begin(prompts, tokens, choice, seed, step)
+
     def describe(self) -> str:
         """One line: what runs, and why."""
         matrices = "our own plain kernels" if self._plain else f"cuBLASLt {self._library.version}"
@@ -163,17 +178,22 @@ class CudaEngine:
         """The flat gradient of the last step, as it was added up: times loss scale and microbatches. For tests."""
         return self._device.read(self._buffers["gradients"].part(0, count(self._shape)))
 
-    def _window(self, batches: NDArray[np.int32], lrs: NDArray[np.float64], frozen: bool) -> tuple[Floats, Floats]:
-        """At most WINDOW_STEPS steps; the card is waited for at the end only."""
+    def _window(
+        self, each: Iterator[NDArray[np.int32]], lrs: NDArray[np.float64], frozen: bool
+    ) -> tuple[Floats, Floats]:
+        """The next len(lrs), at most WINDOW_STEPS, steps; the card is waited for at the end only."""
         self._control[1:6] = 0  # loss, factor, apply, frozen, slot
         self._control[4] = frozen
-        self._device.write(self._buffers["control"], self._control)
-        for s, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
-            self._feed.send(s, batch, float(lr), self._step + s + 1)
+        self._device.send(self._buffers["control"], self._control)
+        for s, batch in enumerate(islice(each, len(lrs))):
+            self._feed.send(s, batch, float(lrs[s]), self._step + s + 1)
             self._step_graph.launch(self._device.stream)
-        self._control = self._device.read(self._buffers["control"])
-        losses = self._device.read(self._buffers["window_losses"])[: len(lrs)]
-        norms = self._device.read(self._buffers["window_norms"])[: len(lrs)]
+        if len(lrs) < WINDOW_STEPS:
+            next(each, None)  # while the card is at work: to the end
+        for name, place in self._results.items():
+            self._device.receive(self._buffers[name], place)
+        self._device.wait()
+        losses, norms = (self._results[name][: len(lrs)].copy() for name in ("window_losses", "window_norms"))
         bad = ~(np.isfinite(losses) & np.isfinite(norms))
         if not frozen:
             self._step += int(np.argmax(bad)) if bad.any() else len(lrs)
@@ -186,19 +206,31 @@ class CudaEngine:
         model = Model(
             device, shape, t.precision, self._rows, self._matrix(side=side), self._buffers, self._scales, t.recompute
         )
-        token = TokenModel(device, shape, t.precision, model.parameters, self._buffers)
-        step, evaluate, one_token = self._step_calls(model), self._evaluate_calls(model), token.calls()
+        step, evaluate = self._step_calls(model), self._evaluate_calls(model)
         device.write(self._buffers["control"], self._control)
-        for call in (*step, *evaluate, *one_token):  # loads the kernels' code, which must not happen while capturing
+        for call in (*step, *evaluate):  # loads the kernels' code, which must not happen while capturing
             call()
         device.wait()
         self._step_graph = device.record(lambda: _run(step))
         self._evaluate_graph = device.record(lambda: _run(evaluate))
-        self._sampler = Sampler(device, shape, token.rows, device.record(lambda: _run(one_token)), self._buffers)
+        self._sampler = self._build_sampler(model)
         self._library.save()
         if self._scales:
             self._scales.start()
         self._built = True
+
+    def _build_sampler(self, model: Model) -> Sampler:
+        """One launch for many tokens where card and sizes allow it, else a graph of one token, replayed."""
+        device, shape, b, parameters = self._device, self._shape, self._buffers, model.parameters
+        precision, rows = self._train.precision, b["cache.0"].shape[0]
+        one_launch = not self._plain and cluster(device, shape, b["x.0"].itemsize) > 0
+        if one_launch:
+            advance: Advance = text_kernel(device, shape, precision, parameters, b)
+            advance(0, 0, rows)  # loads its code
+        else:
+            advance = token_graph(device, TokenModel(device, shape, precision, parameters, b).calls())
+        device.wait()
+        return Sampler(device, shape, rows, advance, b, apart=one_launch and "cache" in b)
 
     def _matrix(self, *, side: bool) -> Matrix:
         """The products that precision and `plain` ask for; weight gradients on the side stream or not."""
@@ -264,6 +296,18 @@ class CudaEngine:
 
     def _kernel(self, name: str) -> Kernel:
         return self._device.kernel("optimizer.cu", name, self._train.precision)
+
+
+def by_layer(cache: Tensor) -> dict[str, Tensor]:
+    """The parts of a cache (L, R, 2, T, C), by their names."""
+    layers, *shape = cache.shape
+    size = cache.size // layers
+    return {f"cache.{layer}": cache.part(layer * size, *shape) for layer in range(layers)}
+
+
+def pinned_like(device: Device, source: Tensor) -> NDArray[Any]:
+    """Pinned zeros of a tensor's shape and type."""
+    return device.pinned(source.nbytes).view(HOST[source.dtype]).reshape(source.shape)
 
 
 def _run(calls: list[Call]) -> None:

@@ -20,7 +20,9 @@ from andrea.engine.cuda.tensor import Tensor
 ACT_NAMES = ("float32", "bfloat16", "float16")  # by the value of -DACT
 _ARRAYS = {"float": "float32", "int": "int32", "e4m3_t": "float8_e4m3"}
 _SCALARS: Mapping[str, Any] = {"float": np.float32, "int": np.int32, "long long": np.int64}
-_KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\((.*?)\)\s*\{', re.DOTALL)
+_KERNEL = re.compile(
+    r'extern "C" __global__ void\s+(?:CLUSTERED\s+|__launch_bounds__\([^)]*\)\s*)?(\w+)\((.*?)\)\s*\{', re.DOTALL
+)
 _ARGUMENT = re.compile(r"(?:const\s+)?(long long|\w+)\s*(\*?)\s*(?:__restrict__\s+)?(\w+)\s*(?:/\*([\w\s]*)\*/)?\s*$")
 
 

@@ -1,12 +1,13 @@
-"""Sampling on the card: one graph a token, with a key and value cache, no wait until the context is full.
+"""Sampling on the card: many tokens in one launch, or a graph a token; with a cache, no wait until the context is full.
 
 Rows of text advance together, place by place; a prompt's own tokens are read, the others are drawn on the card from
 numbers that the host made beforehand. A full context goes on from its last half, at new positions, as on the CPU.
-Everything lives in the memory of the training activations, which are free between steps.
+Everything lives in memory that is free between steps: the cache in that of the gradients, or of the activations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,11 +134,60 @@ class Weight:
         return cls(w, w.shape[1], 0, w.shape[1])
 
 
-class Sampler:
-    """Texts from prompts, `rows` at a time, by a captured graph of one token."""
+class Advance(Protocol):
+    """Goes on from `place` by `steps` tokens in the first `rows` rows, on the stream beside the device's if asked to."""
 
-    def __init__(self, device: Device, shape: Shape, rows: int, graph: object, buffers: Mapping[str, Tensor]) -> None:
-        self._device, self._shape, self._rows, self._graph, self._buffers = device, shape, rows, graph, buffers
+    def __call__(self, place: int, steps: int, rows: int, beside: bool = False) -> None: ...
+
+
+def token_graph(device: Device, calls: list[Call]) -> Advance:
+    """The calls of one token as a graph, replayed: its kernels know the place by themselves, and take all rows."""
+    for call in calls:  # loads the kernels' code, which must not happen while capturing
+        call()
+    device.wait()
+    graph = device.record(lambda: [call() for call in calls])
+
+    def advance(place: int, steps: int, rows: int, beside: bool = False) -> None:  # noqa: ARG001 what Advance asks for
+        for _ in range(steps):
+            graph.launch(device.stream)
+
+    return advance
+
+
+class Sampler:
+    """Texts from prompts, `rows` at a time. `apart`: it shares no memory with an evaluation, and can run beside one."""
+
+    def __init__(
+        self,
+        device: Device,
+        shape: Shape,
+        rows: int,
+        advance: Advance,
+        buffers: Mapping[str, Tensor],
+        *,
+        apart: bool,
+    ) -> None:
+        self._device, self._shape, self._rows, self._advance, self._buffers = device, shape, rows, advance, buffers
+        self._apart, self._place, self._active = apart, 0, 0
+
+    def begin(
+        self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int
+    ) -> Callable[[], list[list[int]]]:
+        """generate(), begun beside other work if it can be; the result's call ends it."""
+        longest = max(map(len, prompts), default=0) + tokens
+        if not (self._apart and 0 < len(prompts) <= self._rows and longest <= self._shape.context + 1):
+            return lambda: self.generate(prompts, tokens, choice, seed, step)
+        numbers = [generator(seed, "sample", step, i).random(tokens) for i in range(len(prompts))]
+        self._configure(choice)
+        self._begin(prompts, prompts, prompts, numbers)
+        self._advance(0, longest - 1, len(prompts), beside=True)
+
+        def finish() -> list[list[int]]:
+            self._device.wait_beside()
+            made = self._device.read(self._buffers["text"])
+            return [made[r, len(p) : len(p) + tokens].tolist() for r, p in enumerate(prompts)]
+
+        return finish
 
     def generate(self, prompts: list[list[int]], tokens: int, choice: Choice, seed: int, step: int) -> list[list[int]]:
         """`tokens` new tokens for each prompt; each has its own random numbers, so the others do not matter to it."""
@@ -212,10 +262,11 @@ class Sampler:
         self._device.write(self._buffers["text"], text)
         self._device.write(self._buffers["uniform"], uniform)
         self._device.write(self._buffers["sampling"].part(0, 1), np.zeros(1, np.int32))
+        self._place, self._active = 0, len(windows)
 
     def _launch(self, steps: int) -> None:
-        for _ in range(steps):
-            self._graph.launch(self._device.stream)  # type: ignore[attr-defined]
+        self._advance(self._place, steps, self._active)
+        self._place += steps
 
     def _configure(self, choice: Choice) -> None:
         """struct Sampling of kernels/generate.cu."""
