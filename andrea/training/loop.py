@@ -2,9 +2,10 @@
 
 The engine is called for a part of a window at a time, about `CHUNK_SECONDS` long, so that a signal is honoured soon;
 calls end where something is due. Neither changes a bit of the result. Between two calls a card waits, so that only what
-the next one needs is done there: its plan, and its first batch. What the last one has left to write, and the other batches,
-have time when the next steps are under way. At a step, validation comes before samples and samples before the
-checkpoint; what a card can do of them at the same time it does. A stop may cut the first two short: what is due at a step and not on record is done when the run goes on.
+the next one needs is done there: its plan, and its first batch. What the last one has left to write, and the other
+batches, have time when the next steps are under way. At a step, validation comes before samples and samples before the
+checkpoint; a card works on the first two at the same time. A stop may cut both short: what is due at a step and not on
+record is done when the run goes on.
 """
 
 import signal

@@ -139,10 +139,8 @@ class Device:
         return int(block.ptr)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Zeroed host memory that the card reads and writes by itself, for as long as the array lives."""
-        memory = np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
-        memory[:] = 0
-        return memory
+        """Host memory that the card reads and writes by itself, for as long as the array lives."""
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
 
     def forbid_allocation(self) -> None:
         """From here on, any request to CuPy for device memory is an error."""

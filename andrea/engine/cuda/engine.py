@@ -307,7 +307,9 @@ def by_layer(cache: Tensor) -> dict[str, Tensor]:
 
 def pinned_like(device: Device, source: Tensor) -> NDArray[Any]:
     """Pinned zeros of a tensor's shape and type."""
-    return device.pinned(source.nbytes).view(HOST[source.dtype]).reshape(source.shape)
+    memory = device.pinned(source.nbytes).view(HOST[source.dtype]).reshape(source.shape)
+    memory[:] = 0
+    return memory
 
 
 def _run(calls: list[Call]) -> None:
