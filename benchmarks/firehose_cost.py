@@ -6,6 +6,7 @@ thread is measured, so that other work on the machine counts less. The batches o
 cost of its steps; crediting goes over the blocks that they have read.
 """
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def timed(values: list[float], work: Callable[[], Any]) -> Any:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     batches = corpus()
     bandit = Bandit(recipe(batches.document_counts(), focus_sources=(1, 4), longest_rest=40), 1, batches)
     noise, start = np.random.default_rng(2), 0

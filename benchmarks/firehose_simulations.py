@@ -6,6 +6,7 @@ Three questions, each with its plot in docs/ and its figures on standard output:
 (c) how often is a source of 1,400 documents read in a run of 43,587 steps, with the penalty and without?
 """
 
+import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -105,6 +106,7 @@ def tiny_arm() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     noise_arm()
     learnable_arm()
     tiny_arm()

@@ -3,6 +3,7 @@
 Nothing is measured here. The figures of the H200 come from results.csv.
 """
 
+import argparse
 import csv
 import dataclasses
 import re
@@ -149,4 +150,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     PAGE.write_text(filled(PAGE.read_text()))

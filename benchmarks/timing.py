@@ -2,10 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-import cupy
 import numpy as np
 
 from andrea.engine.cuda.device import Device
+from andrea.engine.cuda.nvrtc import INSTALL
+
+try:
+    import cupy
+except ImportError as cause:
+    raise SystemExit(f"error: this needs CuPy and an NVIDIA GPU ({cause})\n  fix: {INSTALL}") from cause
 
 CALLS, REPLAYS = 20, 25  # at least so many calls in a graph
 

@@ -13,15 +13,20 @@ import itertools
 import time
 from pathlib import Path
 
-import cupy
 import numpy as np
 import pytorch
 from numpy.typing import NDArray
 from rows import append, row
 
 from andrea.engine.cuda.engine import CudaEngine
+from andrea.engine.cuda.nvrtc import INSTALL
 from andrea.engine.layout import count, initial_weights
 from andrea.experiment import Experiment, load
+
+try:
+    import cupy
+except ImportError as cause:
+    raise SystemExit(f"error: this needs CuPy and an NVIDIA GPU ({cause})\n  fix: {INSTALL}") from cause
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
 PRECISIONS = ("bf16", "fp16", "tf32", "fp32", "fp8")
