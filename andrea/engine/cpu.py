@@ -134,8 +134,9 @@ class CpuEngine:
 
     def describe(self) -> str:
         """One line: what runs, and why."""
+        threads = "1 thread" if self._workers.threads == 1 else f"{self._workers.threads} threads"
         return (
-            f"engine cpu: fp32, {self._workers.threads} threads, {self._cut.partitions} partitions, "
+            f"engine cpu: fp32, {threads}, {self._cut.partitions} partitions, "
             f"matrix products by {blas.describe()}, asked for by train.engine"
         )
 
