@@ -54,7 +54,9 @@ def test_a_nonfinite_held_out_loss_is_told(project: Project, step: int, monkeypa
         set_experiment(project.root, validation={"every": 1000, "blocks": 4})
     with monkeypatch.context() as patch:
         patch.setattr(FakeEngine, "evaluate", evaluate)
-        with pytest.raises(EngineError, match=r"held-out text of alpha must be finite[\s\S]*nan in (4 of 4|16 of 16) blocks"):
+        with pytest.raises(
+            EngineError, match=r"held-out text of alpha must be finite[\s\S]*nan in (4 of 4|16 of 16) blocks"
+        ):
             project.train()
     assert steps_in(project.checkpoints)[-1] == (60 if step == 60 else 20)
     assert project.train() == 0
