@@ -14,8 +14,8 @@ from andrea.work import step_work
 
 CPU_FLOPS, CPU_MACHINE = 1.5e11, "2 cores of a server CPU"  # useful operations of whole steps
 # Floor over measured time at 8 x 1024 on one H200, by width: ANDREA-12M (heads of 32) and ANDREA-120M (of 64) in bf16.
-SHARES_16_BIT = {384: 0.483, 768: 0.613}
-SHARES = {"fp32": 0.550, "tf32": 0.417}  # of ANDREA-12M
+SHARES_16_BIT = {384: 0.523, 768: 0.627}
+SHARES = {"fp32": 0.550, "tf32": 0.419}  # of ANDREA-12M
 RESERVE = 1.0  # GiB of a card that the driver, the libraries' code and a desktop take
 
 

@@ -8,7 +8,7 @@ every result written once, however often a kernel does; what stays in the cache 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from andrea.engine.buffers_cuda import SLABS
+from andrea.engine.cuda.buffers import SLABS
 from andrea.engine.cuda.weights import LOW_PRECISION, copied_elements, padded_vocabulary
 from andrea.engine.layout import MLP_RATIO, count
 from andrea.experiment import Shape

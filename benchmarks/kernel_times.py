@@ -105,7 +105,8 @@ def step_lines(groups: Mapping[str, float], step: float) -> Iterator[str]:
     rows = {**groups, "sum of its kernels": total, "a step as measured": step, "gaps, or less by overlap": step - total}
     yield "| part of a step | ms | of the step |\n| --- | ---: | ---: |"
     for name, ms in rows.items():
-        yield f"| {name:<26} | {ms:7.3f} | {100 * ms / step:5.1f} % |"
+        if ms:  # GELU may be part of a product
+            yield f"| {name:<26} | {ms:7.3f} | {100 * ms / step:5.1f} % |"
 
 
 def report(experiment: Experiment, steps: int, python: str | None) -> list[dict[str, object]]:

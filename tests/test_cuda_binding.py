@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from andrea.engine import Choice
-from andrea.engine.buffers_cuda import cuda_buffers
 from andrea.engine.cuda import engine as engine_module
 from andrea.engine.cuda import fp8, nvrtc
+from andrea.engine.cuda.buffers import cuda_buffers
 from andrea.engine.cuda.device import Kernel
 from andrea.engine.cuda.gate import ACT_NAMES, signatures
 from andrea.engine.cuda.inference import CudaInference

@@ -8,9 +8,9 @@ import pytest
 from e4m3 import LARGEST, decode, encode
 
 from andrea.engine.arena import plan_memory
-from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8, matrix_fp8
 from andrea.engine.cuda.blocks import LN_BLOCKS, LN_BLOCKS_FP8
+from andrea.engine.cuda.buffers import SLABS
 from andrea.engine.cuda.nvrtc import KERNELS
 from andrea.engine.cuda.weights import copied_elements, copies
 from andrea.errors import CheckpointError

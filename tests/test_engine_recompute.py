@@ -9,8 +9,9 @@ import pytest
 from paper_trace import SIDE, contents, races, traced
 from test_cuda_binding import EXPERIMENTS, built
 
-from andrea.engine import Choice, buffers_cuda
+from andrea.engine import Choice
 from andrea.engine.arena import plan_memory
+from andrea.engine.cuda import buffers
 from andrea.engine.cuda import model as model_module
 from andrea.engine.recompute import shared
 from andrea.experiment import Experiment, Shape, TrainSpec, load
@@ -70,7 +71,7 @@ def test_no_two_streams_meet(
 
 def test_a_missing_second_place_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test: with one att and one y for all layers, the layer below would overwrite what is being read."""
-    monkeypatch.setattr(buffers_cuda, "shared", lambda layers, doubled: shared(layers, doubled=False))
+    monkeypatch.setattr(buffers, "shared", lambda layers, doubled: shared(layers, doubled=False))
     found = races(traced(SHAPE, spec("bf16", True), monkeypatch))
     assert any("k_layernorm_fwd" in pair for pair in found)
     assert any("k_attn_fwd" in pair for pair in found)
@@ -111,10 +112,10 @@ def test_shipped_experiments_bind(name: str, microbatches: int, monkeypatch: pyt
 def test_sampling_shares_no_memory_with_evaluation() -> None:
     """A card writes samples while it validates: the cache lies where no forward op writes, if it fits there."""
     shape = load(NAMES["ANDREA-12M-TRAIN"]).shape
-    buffers = {b.name: b for b in buffers_cuda.cuda_buffers(shape, 8, "bf16")}
-    assert buffers["cache"].inside == "gradients"
-    assert 2 * np.prod(buffers["cache"].shape) <= 4 * np.prod(buffers["gradients"].shape)
-    assert "cache" not in {b.name for b in buffers_cuda.cuda_buffers(shape, 8, "fp32")}
+    found = {b.name: b for b in buffers.cuda_buffers(shape, 8, "bf16")}
+    assert found["cache"].inside == "gradients"
+    assert 2 * np.prod(found["cache"].shape) <= 4 * np.prod(found["gradients"].shape)
+    assert "cache" not in {b.name for b in buffers.cuda_buffers(shape, 8, "fp32")}
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 16])
@@ -122,14 +123,14 @@ def test_sampling_shares_no_memory_with_evaluation() -> None:
 def test_sampling_has_its_place(rows: int, recompute: bool) -> None:
     """Guards a cache that the gradients cannot hold: whole, apart from what a token writes, and no layer's in another's."""
     shape = dataclasses.replace(SHAPE, context=4096)
-    buffers = {b.name: b for b in buffers_cuda.cuda_buffers(shape, rows, "bf16", recompute=recompute)}
-    caches = [buffers[f"cache.{layer}"] for layer in range(SHAPE.n_layers)]
+    found = {b.name: b for b in buffers.cuda_buffers(shape, rows, "bf16", recompute=recompute)}
+    caches = [found[f"cache.{layer}"] for layer in range(SHAPE.n_layers)]
     places = [b.inside or b.name for b in caches]
     assert len(set(places)) == SHAPE.n_layers
     assert not {"x.0", "x.1", "att.0", "wide", "a", "logits"} & set(places)
     for cache in caches:
         assert 1 <= cache.shape[0] <= 4
-        home = buffers[cache.inside or cache.name]
+        home = found[cache.inside or cache.name]
         assert not home.inside
         assert np.prod(cache.shape) <= np.prod(home.shape)
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from andrea.engine import buffers_cuda
-from andrea.engine.cuda import blocks, generate, matrix, nvrtc
+from andrea.engine.cuda import blocks, buffers, generate, matrix, nvrtc
 from andrea.engine.cuda.blocks import loss_launch, norm_defines
 from andrea.engine.cuda.checks import WIDEST
 from andrea.engine.cuda.gate import signatures
@@ -101,13 +100,13 @@ def test_constants_stand_the_same_on_both_sides() -> None:
     values = {}
     for path in nvrtc.KERNELS.glob("*.cu*"):
         values |= dict(re.findall(r"(\w+) = (\d+)[,;]", path.read_text(encoding="utf-8")))
-    assert int(values["NORM_CHUNK"]) == buffers_cuda.NORM_CHUNK
+    assert int(values["NORM_CHUNK"]) == buffers.NORM_CHUNK
     assert int(values["TILE"]) == matrix.PLAIN_TILE
     assert (int(values["LANES"]), int(values["THREADS"])) == (generate.LINEAR_LANES, generate.BLOCK)
-    assert int(values["ROWS"]) == buffers_cuda.PROMPT_ROWS
+    assert int(values["ROWS"]) == buffers.PROMPT_ROWS
     assert (int(values["FWD_ROWS"]), int(values["TEAM"])) == (blocks.EMBED_ROWS, blocks.EMBED_TEAM)
     control = (nvrtc.KERNELS / "control.cuh").read_text(encoding="utf-8").split("struct Rates")[0]
-    assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers_cuda.CONTROL_WORDS
+    assert len(re.findall(r"^    (?:float|int) \w+;", control, re.MULTILINE)) == buffers.CONTROL_WORDS
 
 
 @pytest.mark.usefixtures("compiler")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from andrea.engine.buffers_cpu import cpu_buffers
-from andrea.engine.buffers_cuda import cuda_buffers
+from andrea.engine.cuda.buffers import cuda_buffers
 from andrea.engine.kernels import Array
 from andrea.engine.layout import count
 from andrea.engine.plan import ALIGN, Buffer, MemoryPlan, make_plan

@@ -7,9 +7,9 @@ import pytest
 from card import Card, rounded
 from e4m3 import decode, encode
 
-from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import fp8
 from andrea.engine.cuda.blocks import BLOCK, LN_BLOCKS_FP8, norm_defines, norm_grid
+from andrea.engine.cuda.buffers import SLABS
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.matrix import PlainMatrix
 from andrea.engine.cuda.matrix_fp8 import Fp8Matrix, Product, Scales, fast_product, plain_product

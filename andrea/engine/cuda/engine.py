@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.buffers_cuda import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
 from andrea.engine.checks import check_prompts, check_state, check_tokens, each_batch
 from andrea.engine.cuda.arena import DeviceArena
 from andrea.engine.cuda.blocks import BLOCK
+from andrea.engine.cuda.buffers import NORM_CHUNK, WINDOW_STEPS, cuda_buffers, overlaps
 from andrea.engine.cuda.checks import check_engine_state, check_sizes
 from andrea.engine.cuda.cublaslt import CublasLt
 from andrea.engine.cuda.device import Device, Kernel

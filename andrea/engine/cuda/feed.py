@@ -7,7 +7,7 @@ positions sorted by token, and where each token's positions begin. Sorting is do
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.buffers_cuda import WINDOW_STEPS, batch_words
+from andrea.engine.cuda.buffers import WINDOW_STEPS, batch_words
 from andrea.engine.cuda.device import Device
 from andrea.engine.cuda.model import Batch
 from andrea.engine.cuda.tensor import Tensor

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.buffers_cuda import PROMPT_ROWS
 from andrea.engine.cuda.blocks import BLOCK, WARP
+from andrea.engine.cuda.buffers import PROMPT_ROWS
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.matrix import Call
 from andrea.engine.cuda.parameters import Parameters

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from andrea.engine.buffers_cuda import PROMPT_ROWS
 from andrea.engine.checks import check_prompts, check_tokens
+from andrea.engine.cuda.buffers import PROMPT_ROWS
 from andrea.engine.cuda.engine import CudaEngine
 from andrea.engine.cuda.nvrtc import ACT
 from andrea.engine.interface import Choice, Floats

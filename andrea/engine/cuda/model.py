@@ -14,7 +14,6 @@ instead what those read, att and LN1's y, has two places that the layers take in
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from andrea.engine.buffers_cuda import SLABS
 from andrea.engine.cuda import attention
 from andrea.engine.cuda.blocks import (
     BLOCK,
@@ -27,6 +26,7 @@ from andrea.engine.cuda.blocks import (
     norm_defines,
     norm_grid,
 )
+from andrea.engine.cuda.buffers import SLABS
 from andrea.engine.cuda.device import Device, Kernel
 from andrea.engine.cuda.fp8 import CAST_BLOCKS
 from andrea.engine.cuda.matrix import Call, Matrix
