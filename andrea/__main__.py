@@ -1,5 +1,6 @@
 """`python -m andrea` is the same program as the console script `andrea`."""
 
+import signal
 import sys
 
 
@@ -8,7 +9,10 @@ def start() -> int:
     try:
         from andrea.cli import main
 
-        return main()
+        code = main()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # ending takes a while
+            signal.signal(number, signal.SIG_IGN)
+        return code
     except KeyboardInterrupt:
         print("stopped by Ctrl-C", file=sys.stderr)
         return 130

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from andrea.batches import block_count, cut_blocks
 from andrea.btok import Btok
 from andrea.engine import Engine
+from andrea.errors import EngineError
 
 Rates = dict[str, float]
 MORE_BLOCKS = 4  # the final evaluation reads so many times validation.blocks
@@ -56,6 +57,7 @@ def evaluate(
     """Rates of the engine's weights on each source. None as soon as `stopped()`, which is asked every `rows` blocks.
 
     The engine always sees the same groups of blocks, whatever else happens, so that its sums repeat exactly.
+    EngineError when a loss is not finite: a record could not hold it, and the weights are of no more use.
     """
     results = {}
     for source, held in heldout.items():
@@ -64,5 +66,12 @@ def evaluate(
             if stopped():
                 return None
             nats += engine.evaluate(held.blocks[first : first + rows]).tolist()
+        bad = [number for number in nats if not math.isfinite(number)]
+        if bad:
+            raise EngineError(
+                f"the loss on the held-out text of {source} must be finite",
+                got=f"{bad[0]} in {len(bad)} of {len(nats)} blocks",
+                fix="train anew with a lower train.lr or a higher train.warmup_steps; the checkpoints so far are kept",
+            )
         results[source] = held.rates(math.fsum(nats))
     return results

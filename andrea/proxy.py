@@ -76,7 +76,7 @@ def train(
     """
     if stop_after is not None and stop_after < 0:
         raise RunError("--stop-after must be a step, 0 or more", got=stop_after, fix="leave it out to train to the end")
-    with ExitStack() as stack, Signals() as signals:
+    with Signals() as signals, ExitStack() as stack:  # also what is closed at the end is closed in peace
         log = Log()
         stack.callback(log.close)
         try:

@@ -145,6 +145,17 @@ def test_who_asks_nothing_is_hung_up_on(folder: Path, said: bytes, monkeypatch: 
         assert asking.getresponse().status == 200
 
 
+def test_half_a_second_question_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience once ended with the first answer."""
+    monkeypatch.setattr(server, "PATIENCE", 0.2)
+    with served(folder) as port, closing(socket.create_connection(("127.0.0.1", port), timeout=3)) as slow:
+        slow.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(1 << 16).startswith(b"HTTP/1.1 404")
+        slow.sendall(b"GET /")
+        while slow.recv(1 << 16):
+            pass
+
+
 def test_ten_thousand_polls_leak_nothing(folder: Path) -> None:
     """A dashboard is left open for weeks."""
 

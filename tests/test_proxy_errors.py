@@ -39,6 +39,29 @@ def test_a_nonfinite_loss_names_step_source_and_documents(project: Project) -> N
     assert [r["step"] for r in project.history() if "loss" in r] == list(range(1, 61))
 
 
+@pytest.mark.parametrize("step", [30, 60])
+def test_a_nonfinite_held_out_loss_is_told(project: Project, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of finite loss can leave weights that are of no use, which a validation or the last evaluation sees first.
+
+    JSON cannot hold the number: what came was a traceback of the module json.
+    """
+    real = FakeEngine.evaluate
+
+    def evaluate(engine: FakeEngine, blocks: Any) -> Any:
+        return real(engine, blocks) * (float("nan") if engine.step >= step else 1.0)
+
+    if step == 60:
+        set_experiment(project.root, validation={"every": 1000, "blocks": 4})
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeEngine, "evaluate", evaluate)
+        with pytest.raises(
+            EngineError, match=r"held-out text of alpha must be finite[\s\S]*nan in (4 of 4|16 of 16) blocks"
+        ):
+            project.train()
+    assert steps_in(project.checkpoints)[-1] == (60 if step == 60 else 20)
+    assert project.train() == 0
+
+
 def test_a_skipped_update_is_said_and_recorded(project: Project) -> None:
     """fp16 leaves out the update of a step whose gradient overflows; unseen, a run could stand still for days."""
 

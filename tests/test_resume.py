@@ -88,6 +88,23 @@ def test_any_stop_at_any_moment(tmp_path: Path, undisturbed: dict[str, str]) -> 
     assert promised(tmp_path) == undisturbed
 
 
+def test_a_second_signal_does_not_change_how_it_ends(tmp_path: Path) -> None:
+    """Ctrl-C reaches the trainer twice, from the terminal and through Snakemake; the second one came after the last
+    message and made of a clean stop a death by signal, or kept the run's files from being closed.
+    """
+    make_project(tmp_path, **SIZES | {"train__steps": 10**6, "train__horizon": 10**6})
+    trainer, log = start(tmp_path), run_folder(tmp_path) / "train.log"
+    wait_until(lambda: step(tmp_path) > 0, trainer)
+    trainer.send_signal(signal.SIGINT)
+    wait_until(lambda: "the same command goes on" in log.read_text(), trainer)
+    for again in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        trainer.send_signal(again)
+        time.sleep(0.02)
+    assert trainer.wait() == STOPPED
+    assert not list(run_folder(tmp_path).glob(".*.tmp"))
+    assert (run_folder(tmp_path) / "events.jsonl").read_text().count('"stopped"') == 1
+
+
 def test_raised_steps_equal_a_longer_run(tmp_path: Path, undisturbed: dict[str, str]) -> None:
     """With the real engine: the schedule, the windows and the samples must not know train.steps."""
     make_project(tmp_path, **SIZES | {"train__steps": 330})

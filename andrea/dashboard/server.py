@@ -99,14 +99,22 @@ def make_app(watch: Watch, page: str, host: str) -> ASGIApp:
 
 
 class Impatient(H11Protocol):
-    """Closes a connection that has asked nothing within PATIENCE; uvicorn would hold it, and its file, for ever."""
+    """Closes a connection that takes longer than PATIENCE to ask; uvicorn would hold it, and its file, for ever."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(PATIENCE, self._close_silent)
+        self._await_question()
 
-    def _close_silent(self) -> None:
-        if not self.cycle:
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle and self.cycle.response_complete:  # so these are the first bytes of another question
+            self._await_question()
+
+    def _await_question(self) -> None:
+        self.loop.call_later(PATIENCE, self._close_silent, self.cycle)
+
+    def _close_silent(self, last: object) -> None:
+        if self.cycle is last:
             self.transport.close()
 
 
