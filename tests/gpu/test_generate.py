@@ -24,6 +24,18 @@ def test_greedy_text_is_the_cpu_engines() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+def test_samples_beside_an_evaluation(precision: str) -> None:
+    """What a card writes while it validates is what it writes alone, and the validation is that without it."""
+    engine, batches = opened(precision), tokens(3, 8)
+    engine.run(batches, rates(3))
+    choice, prompts = Choice(0.9, 5), [[1, 2], [3], [4, 5, 6]]
+    texts, nats = engine.generate(prompts, 50, choice, seed=3, step=3), engine.evaluate(batches[0])
+    finish = engine.begin_generate(prompts, 50, choice, seed=3, step=3)
+    assert np.array_equal(engine.evaluate(batches[0]), nats)
+    assert finish() == texts
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("choice", [Choice(0.0, 0), Choice(0.9, 5), Choice(1.0, 0, 0.8)])
 def test_one_launch_writes_what_a_launch_a_kernel_writes(precision: str, choice: Choice) -> None:
     """Clusters against the plain kernels, with prompts of many lengths, past the end of the context, and again.
