@@ -10,7 +10,12 @@
 #endif
 constexpr int TEXT_BLOCK = 512, TEXT_WARPS = TEXT_BLOCK / WARP;
 constexpr int QUAD = 4 * PACK;  // columns of a warp: four lanes, 64 bytes of a row of weights, eight rows at a time
-constexpr int AHEAD = ACT == ACT_FP32 ? 5 : 6;  // packs of weights that a thread fetches ahead; one more would spill
+// Packs of weights that a thread fetches ahead; with one more sm_90 would spill.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+constexpr int AHEAD = ACT == ACT_FP32 ? 5 : 6;
+#else
+constexpr int AHEAD = 4;
+#endif
 
 constexpr int MOST_TRIES = 1 << 24;
 

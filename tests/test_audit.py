@@ -55,8 +55,9 @@ def test_the_viewer_shows_what_the_engine_was_given(tmp_path: Path, monkeypatch:
 
     class Watched(FakeEngine):
         def run(self, batches: Any, lrs: Any) -> Any:
-            given.update({self.step + 1 + i: batch.tolist() for i, batch in enumerate(batches)})
-            return super().run(batches, lrs)
+            taken = list(batches)
+            given.update({self.step + 1 + i: batch.tolist() for i, batch in enumerate(taken)})
+            return super().run(iter(taken), lrs)
 
     monkeypatch.setattr(proxy, "open_engine", lambda experiment, threads: Watched(experiment))
     project = Project(tmp_path)
