@@ -36,7 +36,7 @@ k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N
     commit();
 #pragma unroll
     for (int j = 1; j < ATTN_FWD_STAGES - 1; ++j) {
-        if (j <= tile) keys.copy(mem.kv.first(j), 0, T), keys.copy(mem.kv.second(j), at.narrow, T), keys.next();
+        if (j <= tile) copy_keys(mem.kv, j, keys, at.narrow, T);
         commit();
     }
     await_copies<ATTN_FWD_STAGES - 2>();
@@ -45,7 +45,7 @@ k_attn_fwd(act_t* out /* N H D */, float* lse /* B H T */, const act_t* qkv /* N
     const int row = tile * TILE + 16 * warp_id(), ahead = lane_ahead(row, tile * TILE);  // on the diagonal
     warp.begin(0, tile == 0, ahead);
     int left = tile, slot;
-    while (warp.round(left, slot, keys, at.narrow, T)) {}
+    while (round<ATTN_DQ_STAGES>(warp, left, slot, keys, at.narrow, T)) {}
     if (left == 1) warp.turn<true>(slot, false, keys, at.narrow, T, ahead), slot = mem.kv.next(slot);
     warp.settle(slot, true, ahead);
     warp.add_values(slot);
@@ -70,7 +70,7 @@ k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D
     commit();
 #pragma unroll
     for (int j = 1; j < ATTN_DQ_STAGES - 1; ++j) {
-        if (j <= tile) keys.copy(mem.kv.first(j), 0, T), keys.copy(mem.kv.second(j), at.narrow, T), keys.next();
+        if (j <= tile) copy_keys(mem.kv, j, keys, at.narrow, T);
         commit();
     }
     Work warp(mem);
@@ -80,7 +80,7 @@ k_attn_bwd_dq(act_t* dqkv /* N 3 H D */, float* rows, const act_t* dout /* N H D
     __syncthreads();
     warp.begin(tile == 0, ahead);
     int left = tile, slot;
-    while (warp.round(left, slot, keys, at.narrow, T)) {}
+    while (round<ATTN_DQ_STAGES>(warp, left, slot, keys, at.narrow, T)) {}
     if (left == 1) warp.turn<true>(slot, false, keys, at.narrow, T, ahead), slot = mem.kv.next(slot);
     warp.add_keys(slot);
     wait_products<0>(warp.dq);

@@ -94,7 +94,7 @@ struct Forward {
         multiply(s, q, Tile(mem.kv.first(next)));
         add_values(slot);
         if (!LAST) {
-            if (more) keys.copy(mem.kv.first(refill), 0, T), keys.copy(mem.kv.second(refill), narrow, T), keys.next();
+            if (more) copy_keys(mem.kv, refill, keys, narrow, T);
             commit();
         }
         wait_products<1>(s);
@@ -103,16 +103,6 @@ struct Forward {
         wait_products<0>(o);
         over = !(part[0] <= LIMIT) || !(part[1] <= LIMIT);  // NaN too
         pack(p, s);
-    }
-
-    // A round of the ring, slots being constants, or fewer turns: false when only one is left, or none.
-    template <int SLOT = 0>
-    __device__ __forceinline__ bool round(int& left, int& slot, Pieces& keys, int narrow, int T) {
-        slot = SLOT;
-        if (left <= 1) return false;
-        turn<false>(SLOT, left > Ring<STAGES>::LOOK, keys, narrow, T, 0), --left;
-        if constexpr (SLOT + 1 == STAGES) return true;
-        else return round<SLOT + 1>(left, slot, keys, narrow, T);
     }
 
     // out (its position 0) and lse (of this head) of this warp's rows

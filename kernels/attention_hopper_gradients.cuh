@@ -101,7 +101,7 @@ struct Queries {
         start(x, y, next);
         add_keys(slot);
         if (!LAST) {
-            if (more) keys.copy(mem.kv.first(refill), 0, T), keys.copy(mem.kv.second(refill), narrow, T), keys.next();
+            if (more) copy_keys(mem.kv, refill, keys, narrow, T);
             commit();
         }
         wait_products<2>(x);
@@ -110,16 +110,6 @@ struct Queries {
         gradients(x, y);
         wait_products<0>(dq);
         pack(ds, y);
-    }
-
-    // A round of the ring, slots being constants, or fewer turns: false when only one is left, or none.
-    template <int SLOT = 0>
-    __device__ __forceinline__ bool round(int& left, int& slot, Pieces& keys, int narrow, int T) {
-        slot = SLOT;
-        if (left <= 1) return false;
-        turn<false>(SLOT, left > Ring<STAGES>::LOOK, keys, narrow, T, 0), --left;
-        if constexpr (SLOT + 1 == STAGES) return true;
-        else return round<SLOT + 1>(left, slot, keys, narrow, T);
     }
 };
 

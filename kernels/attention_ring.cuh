@@ -36,6 +36,22 @@ struct Pieces {
     __device__ __forceinline__ void next() { src += TILE / STEP * step, row += TILE; }
 };
 
+// The next keys and their values, which lie `narrow` elements on, into a slot.
+template <int STAGES>
+__device__ __forceinline__ void copy_keys(const Ring<STAGES>& ring, int slot, Pieces& keys, int narrow, int T) {
+    keys.copy(ring.first(slot), 0, T), keys.copy(ring.second(slot), narrow, T), keys.next();
+}
+
+// Turns over keys, a round of the ring, slots being constants, or fewer: false when only one is left, or none.
+template <int STAGES, int SLOT = 0, class Warp>
+__device__ __forceinline__ bool round(Warp& warp, int& left, int& slot, Pieces& keys, int narrow, int T) {
+    slot = SLOT;
+    if (left <= 1) return false;
+    warp.template turn<false>(SLOT, left > Ring<STAGES>::LOOK, keys, narrow, T, 0), --left;
+    if constexpr (SLOT + 1 == STAGES) return true;
+    else return round<STAGES, SLOT + 1>(warp, left, slot, keys, narrow, T);
+}
+
 // Waits for this thread's copies but the last PENDING groups and shows them to wgmma; a barrier then makes them everyone's.
 template <int PENDING>
 __device__ __forceinline__ void await_copies() {

@@ -16,18 +16,6 @@ constexpr int COLS = D / 8;                 // 8-wide column tiles of a (16, D) 
 struct A { unsigned r[4]; };
 struct C { float r[4]; };
 
-#if ACT == ACT_BF16
-#define PAIR "bf16"
-#else
-#define PAIR "f16"
-#endif
-
-__device__ __forceinline__ unsigned pack2(float low, float high) {
-    unsigned u;
-    asm("cvt.rn." PAIR "x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
-    return u;
-}
-
 // The left (0) or right (1) half of a, rounded from c
 __device__ __forceinline__ void set_half(A& a, int half, const C& c) {
     a.r[2 * half] = pack2(c.r[0], c.r[1]), a.r[2 * half + 1] = pack2(c.r[2], c.r[3]);
@@ -110,8 +98,6 @@ __device__ __forceinline__ void copy_async(unsigned dst, const void* src, int by
 }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_all() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-
-__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 // Element i of C tile (m, n) is `below(m, i)` rows under this lane's first row, `later(n, i)` columns after its first column.
 __device__ __forceinline__ constexpr int below(int m, int i) { return 16 * m + 8 * (i / 2); }

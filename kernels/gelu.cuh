@@ -12,9 +12,8 @@ __device__ __forceinline__ float sigmoid(float x, float square) {
     return 1.0f / (1.0f + expf(-x * fmaf(SLOPE * CUBE, square, SLOPE)));
 #else
     // 2 ulp off, far below a 16-bit result's rounding. What .ftz flushes, an exponential below 2^-126, would be lost in the sum.
-    constexpr float LOG2E = 1.4426950408889634f;
-    float e, s;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * fmaf(-LOG2E * SLOPE * CUBE, square, -LOG2E * SLOPE)));
+    const float e = exp2_fast(x * fmaf(-LOG2E * SLOPE * CUBE, square, -LOG2E * SLOPE));
+    float s;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1.0f + e));
     return s;
 #endif

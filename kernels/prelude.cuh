@@ -54,6 +54,29 @@ struct alignas(16) Pack {
 __device__ __forceinline__ Pack load_pack(const act_t* p) { return *reinterpret_cast<const Pack*>(p); }
 __device__ __forceinline__ void store_pack(act_t* p, const Pack& v) { *reinterpret_cast<Pack*>(p) = v; }
 
+// Two floats, rounded, in one register: `low` in its lower half. PAIR is the type's name in PTX.
+#if ACT != ACT_FP32
+#if ACT == ACT_BF16
+#define PAIR "bf16"
+#else
+#define PAIR "f16"
+#endif
+__device__ __forceinline__ unsigned pack2(float low, float high) {
+    unsigned u;
+    asm("cvt.rn." PAIR "x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
+    return u;
+}
+#endif
+
+constexpr float LOG2E = 1.4426950408889634f;
+__device__ __forceinline__ float exp2_fast(float x) {  // 2 ulp off; -inf gives 0, and so does what lies under 2^-126
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
 __device__ __forceinline__ int lane_id() { return threadIdx.x % WARP; }
 __device__ __forceinline__ int warp_id() { return threadIdx.x / WARP; }
 

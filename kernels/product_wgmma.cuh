@@ -13,12 +13,6 @@
 #pragma once
 #include "tma.cuh"
 
-#if ACT == ACT_BF16
-#define PAIR "bf16"
-#else
-#define PAIR "f16"
-#endif
-
 constexpr int EDGE = 128, DEPTH = 64, STAGES = 5, PARKS = 2;  // rows and columns of a tile, summed positions of a stage
 constexpr int GROUP = 128, READERS = 2 * GROUP / WARP;        // threads of a warpgroup, warps of two
 constexpr int BOX = 64 * 64 * 2;                              // bytes of 64 rows of 64 numbers
@@ -139,12 +133,6 @@ __device__ __forceinline__ void multiply(Sums& c, Ring& ring, int member, int I)
     arrive_warp(last);
 #pragma unroll
     for (int n = 0; n < EDGE / 2; n += 4) asm volatile("" : F4(c, n)::"memory");  // no use of c moves up across the wait
-}
-
-__device__ __forceinline__ unsigned pack2(float low, float high) {
-    unsigned u;
-    asm("cvt.rn." PAIR "x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
-    return u;
 }
 
 // Four 8 x 8 matrices of 16 bits from registers to a strip; lane l names row l % 8 of matrix l / 8.

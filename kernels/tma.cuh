@@ -11,8 +11,6 @@ struct alignas(64) Map {  // CUtensorMap
     unsigned long long words[16];
 };
 
-__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
 // ---- Barriers: 8 bytes, in phases; a phase ends with its last arrival and its last awaited byte ----------------------
 
 __device__ __forceinline__ void init_barrier(unsigned barrier, int arrivals) {

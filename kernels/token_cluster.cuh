@@ -57,8 +57,6 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
 // A vector of which every block has a copy, filled by all blocks in turn after turn: a write counts its bytes where it lands,
 // and whoever waits until all of a turn's are there sees them. A barrier of the cluster would first wait for all the weights
 // that are on their way.
