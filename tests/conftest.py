@@ -8,6 +8,9 @@ from micro_project import Micro
 from proxy_project import Project
 from tiny_run import promised
 
+from andrea.engine.cuda import nvrtc
+from andrea.errors import AndreaError
+
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, also by the trainers that tests stop with it
 
 
@@ -31,3 +34,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     other = Project(tmp_path_factory.mktemp("undisturbed"))
     assert other.train() == 0
     return promised(other.root)
+
+
+@pytest.fixture
+def compiler() -> None:
+    """Skips a test where NVRTC is not installed."""
+    try:
+        nvrtc.version()
+        nvrtc.headers()
+    except AndreaError as reason:
+        pytest.skip(f"{reason.must}: {reason.got}")

@@ -4,7 +4,7 @@ import pytest
 
 from andrea.engine.cuda import attention, nvrtc
 from andrea.engine.cuda.gate import signatures
-from andrea.errors import AndreaError, EngineError
+from andrea.errors import EngineError
 
 SHARED_OF_SMALLEST_CARD = 99 * 1024  # of one block, on sm_86, 89 and 120
 SHARED_OF_HOPPER = 228 * 1024  # of a multiprocessor
@@ -15,15 +15,11 @@ ALL = (
 )
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(("precision", "arch"), ALL, ids=[f"{p}-sm{a}" for p, a in ALL])
 @pytest.mark.parametrize("d", attention.HEAD_WIDTHS)
 def test_compiles_without_spills(precision: str, arch: int, d: int) -> None:
     """The kernels live on the edge of the register file: a compiler or an edit that tips one over costs its speed."""
-    try:
-        nvrtc.version()
-        nvrtc.headers()
-    except AndreaError as reason:
-        pytest.skip(f"{reason.must}: {reason.got}")
     options = {"ACT": nvrtc.ACT[precision], **attention.defines(d, precision, arch)}
     cubin = nvrtc.compile_file(attention.source(d, precision, arch), arch, options)
     assert set(cubin.resources) == KERNELS
@@ -66,14 +62,10 @@ def test_arguments_are_the_kernels_own(precision: str, arch: int) -> None:
         assert tuple(name.removeprefix("attn_") for name in launch.args) == names
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("d", [32, 64])
 def test_products_are_not_run_one_by_one(d: int) -> None:
     """An edit that lets ptxas serialize wgmma keeps every result and loses a third of the speed; it only warns."""
-    try:
-        nvrtc.version()
-        nvrtc.headers()
-    except AndreaError as reason:
-        pytest.skip(f"{reason.must}: {reason.got}")
     options = {"ACT": nvrtc.ACT["bf16"], **attention.defines(d, "bf16", 90)}
     log = nvrtc.compile_file(attention.source(d, "bf16", 90), 90, options).log
     assert "Potential Performance Loss" not in log

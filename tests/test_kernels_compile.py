@@ -9,7 +9,7 @@ from andrea.engine.cuda.blocks import loss_launch, norm_defines
 from andrea.engine.cuda.checks import WIDEST
 from andrea.engine.cuda.gate import signatures
 from andrea.engine.cuda.mlp_fused import FILE as MLP_FUSED
-from andrea.errors import AndreaError, EngineError
+from andrea.errors import EngineError
 
 FILES = sorted(
     path.name for path in nvrtc.KERNELS.glob("*.cu") if not path.stem.startswith("attention") and path.name != MLP_FUSED
@@ -26,15 +26,6 @@ PAIRS = {  # the names, and where they stand; k_residual_add is the one irregula
     "head.cu": ["k_loss_head_fwd", "k_loss_head_bwd"],
     "optimizer.cu": ["k_grad_norm_partial", "k_grad_norm_final", "k_grad_scale", "k_adamw", "k_zero_grads"],
 }
-
-
-@pytest.fixture
-def compiler() -> None:
-    try:
-        nvrtc.version()
-        nvrtc.headers()
-    except AndreaError as reason:
-        pytest.skip(f"{reason.must}: {reason.got}")
 
 
 def assert_lean(cubin: nvrtc.Cubin, what: str) -> None:

@@ -9,19 +9,14 @@ from andrea.engine.cuda.gate import signatures
 from andrea.engine.cuda.mlp_fused import ARCH, DEFINES, EDGE, FILE, MAPS, PRECISIONS, FusedMlp, is_fused
 from andrea.engine.cuda.tensor import Tensor
 from andrea.engine.cuda.tensor_map import WORDS
-from andrea.errors import AndreaError
 
 KERNELS = {"k_mlp_gelu_fwd", "k_mlp_gelu_bwd"}
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_compiles_without_spills(precision: str) -> None:
     """Products live on the edge of the register file; the file itself checks the shared memory that it is launched with."""
-    try:
-        nvrtc.version()
-        nvrtc.headers()
-    except AndreaError as reason:
-        pytest.skip(f"{reason.must}: {reason.got}")
     cubin = nvrtc.compile_file(FILE, ARCH, {"ACT": nvrtc.ACT[precision], **DEFINES})
     assert set(cubin.resources) == KERNELS == set(signatures(FILE))
     spilled = {kernel: used for kernel, used in cubin.resources.items() if used.spills or used.stack}
